@@ -11,7 +11,8 @@ from scipy.optimize import minimize
 from scipy.stats import ortho_group
 
 from stanct import temper
-from stanct.bases.search import RADII, _Counted
+from stanct.bases.ascents import Counted
+from stanct.bases.search import RADII
 from stanct.kernels import SIGNATURE
 from stanct.kernels.ascent import MEMORY, SPENT, VALUE, Hill, Z, ascend, make_ascent
 from stanct.targets.function_target import FunctionDensity
@@ -66,7 +67,7 @@ def test_ends_are_as_good_as_scipys(name: str) -> None:
     starts = radii * rng.uniform(-1, 1, (100, density.dimension))
     starts = starts[np.isfinite(density.log_densities(starts))]
     assert len(starts) > 60
-    counted, root = _Counted(density), np.ones((1, density.dimension))
+    counted, root = Counted(density), np.ones((1, density.dimension))
     ours = np.array([counted.ascended(start, root)[1] for start in starts])
     theirs = np.array([scipys(density, start) for start in starts])
     best = max(ours.max(), theirs.max())
@@ -78,7 +79,7 @@ def test_ends_are_as_good_as_scipys(name: str) -> None:
 def test_steps_that_were_far_too_short_are_followed_by_long_ones(name: str) -> None:
     """Hardly an ascent ends on a slope, where a memory of steeper ones makes its steps tiny."""
     density = PROGRAMS[name]()
-    counted, root = _Counted(density), np.ones((1, density.dimension))
+    counted, root = Counted(density), np.ones((1, density.dimension))
     uniform = np.random.default_rng(3).uniform(-1, 1, (1000, density.dimension))
     starts = np.resize(RADII, 1000)[:, None] * uniform
     starts = starts[np.isfinite(density.log_densities(starts))]
@@ -100,13 +101,13 @@ def test_a_root_makes_ascents_short(rng: np.random.Generator) -> None:
     covariance = axes @ np.diag(np.logspace(3, -3, 20)) @ axes.T
     spent = []
     for root in (np.ones((1, 20)), np.linalg.cholesky(covariance)):
-        counted = _Counted(density)
+        counted = Counted(density)
         place, value = counted.ascended(rng.uniform(-5, 5, 20), root)
         spent.append(counted.spent)
     assert value == pytest.approx(0, abs=1e-8) and place == pytest.approx(0, abs=0.02)
     assert spent[1] <= 12 < spent[0]
     diagonal = gaussian(np.diag(np.logspace(-3, 3, 20)))
-    counted = _Counted(diagonal)
+    counted = Counted(diagonal)
     counted.ascended(rng.uniform(-5, 5, 20), np.logspace(1.5, -1.5, 20)[None])
     assert counted.spent <= 12
 
@@ -129,7 +130,7 @@ def test_an_ascent_goes_on_where_it_stopped() -> None:
 @pytest.mark.parametrize("value", [-np.inf, np.nan, np.inf])
 def test_a_start_outside_of_the_support_ends_at_once(value: float) -> None:
     density = FunctionDensity(lambda x: (value, np.zeros(3)), 3)
-    counted = _Counted(density)
+    counted = Counted(density)
     place, found = counted.ascended(np.ones(3), np.ones((1, 3)))
     assert found == -np.inf and np.array_equal(place, np.ones(3)) and counted.spent == 1
 
@@ -140,16 +141,16 @@ def test_holes_and_slopes_without_end_do_not_trap_it() -> None:
     def holed(x: np.ndarray) -> tuple[float, np.ndarray]:
         return (-np.inf, x) if 2 < x[0] < 4 else (-0.5 * float(x @ x), -x)
 
-    place, value = _Counted(FunctionDensity(holed, 2)).ascended(np.ones(2), np.ones((1, 2)))
+    place, value = Counted(FunctionDensity(holed, 2)).ascended(np.ones(2), np.ones((1, 2)))
     assert value == pytest.approx(0, abs=1e-8) and place == pytest.approx(0, abs=1e-4)
     steep = FunctionDensity(lambda x: (-1e200 * abs(float(x[0])), -1e200 * np.sign(x)), 1)
-    assert np.isfinite(_Counted(steep).ascended(np.array([50.0]), np.ones((1, 1)))[1])
+    assert np.isfinite(Counted(steep).ascended(np.array([50.0]), np.ones((1, 1)))[1])
     asked: list[np.ndarray] = []
 
     def noted(x: np.ndarray) -> tuple[float, np.ndarray]:
         asked.append(x)
         return -float(np.cosh(x / 9).sum()), -np.sinh(x / 9) / 9
 
-    _Counted(FunctionDensity(noted, 2), reach=1.5).ascended(np.full(2, 90.0), np.ones((1, 2)))
+    Counted(FunctionDensity(noted, 2), reach=1.5).ascended(np.full(2, 90.0), np.ones((1, 2)))
     steps = np.abs(np.diff(asked, axis=0)).max(axis=1)
     assert steps.max() <= 1.5 + 1e-12 and np.abs(asked[-1]).max() < 1e-3

@@ -171,7 +171,7 @@ def test_the_atom_takes_the_share_that_was_chosen(method: str, seed: int) -> Non
     base, flat = GaussianBase(np.zeros(6), np.eye(6)), ((0.0, 0.0), (1.0, 0.0))
     for share in (0.05, 0.2):
         run = sampled(
-            method, target, seed=seed, base=base, bias=flat, atom=share, bootstrap=1, draws=1500,
+            method, target, seed=seed, base=base, bias=flat, atom=share, bootstrap=1, draws=4000,
             engine="embedded", progress=False,
         )  # fmt: skip
         assert run.bias.atom < share / 3

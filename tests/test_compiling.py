@@ -21,12 +21,16 @@ LOOPS = [ROOT / "stanct" / "path" / "meshes.py", *sorted(ROOM.glob("*.py"))]
 
 # Loops in one file, into which a record and a constant of other files are compiled.
 PROBE = """
-from stanct.common.compiling import compiled
+from stanct.common.compiling import borrowed, compiled, shared
 from stanct.kernels.hmc import DIVERGENCE, StepTable
+
+@shared()
+def start(table: StepTable) -> float:
+    return table.log_step[0]
 
 @compiled
 def first(table: StepTable) -> float:
-    return table.log_step[0]
+    return start(borrowed(table))
 
 @compiled
 def limit(table: StepTable) -> float:
@@ -129,6 +133,24 @@ def test_machine_code_that_was_damaged_is_compiled_anew(copy: Path) -> None:
     assert called(copy)[0] == [3.0, 1000.0, 0]
 
 
+@pytest.mark.parametrize("lost", ["*.start-*", "*.start-*.nbc", "*.start-*.nbi"])
+def test_a_loop_whose_shared_function_is_lost_is_compiled_anew(copy: Path, lost: str) -> None:
+    """Its machine code calls the function by a name. A name that nothing has ends a process."""
+    _, folder = called(copy)
+    assert called(copy)[0] == [3.0, 1000.0, 1]
+    for path in Path(folder).glob(lost):
+        path.unlink()
+    assert called(copy)[0] in ([3.0, 1000.0, 0], [3.0, 1000.0, 1])
+    assert called(copy)[0] == [3.0, 1000.0, 1]
+
+
+def test_machine_code_that_calls_what_is_not_there_is_not_loaded(copy: Path) -> None:
+    source = copy / "stanct" / "common" / "compiling.py"
+    replaced(source, "if all([loop.load_all()", "if True or all([loop.load_all()")
+    for _ in range(2):
+        assert called(copy)[0] == [3.0, 1000.0, 0]
+
+
 def foreign_names(path: Path) -> set[str]:
     """Names that a file of the room imports from other rooms."""
     return {
@@ -181,7 +203,7 @@ for name in ("joint", "gibbs", "parallel_tempering", "ais", "adiabatic", "tact")
     for loop in METHODS[name].loops:
         found[loop] = sum(ahead._LOOPS[loop].stats.cache_misses.values())
 print(sorted(found.items()))
-print(sorted(compiling._AWAITED))
+print(sorted(set(compiling._AWAITED) & set(ahead._LOOPS)))
 """
 
 

@@ -94,6 +94,30 @@ def test_the_script_prints_log_z_and_averages(
     assert log_z == pytest.approx(LOG_Z, abs=4 * error)
     row = next(line.split() for line in text.splitlines() if line.startswith("tau"))
     assert float(row[1]) == pytest.approx(MEAN_TAU, abs=5 * float(row[2]))
+    assert "Do not trust" not in text
+
+
+@pytest.mark.parametrize("quantity", [0, 1])
+def test_the_script_says_where_one_draw_dominates(
+    exported: Path,
+    quantity: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (kind,) = (kind for kind in KINDS if exported.name.startswith(kind))
+    name = "ct_" + PAIRS[kind][quantity]
+
+    class Dominated(Fit):
+        def draws(self) -> np.ndarray:
+            column = self.column_names.index(name)
+            self.chains[5, 0, column] = self.chains[..., column].max() + 8
+            return self.chains
+
+    monkeypatch.setattr(cmdstanpy, "from_csv", Dominated)
+    files = sorted(map(str, (exported / "output").glob("*.csv")))
+    monkeypatch.setattr(sys, "argv", ["run.py", *files])
+    runpy.run_path(str(exported / "run.py"))
+    assert re.search(r"one draw has \d+% of a mean", capsys.readouterr().out)
 
 
 def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:

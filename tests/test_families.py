@@ -47,7 +47,10 @@ BY_IMPORTANCE = (
 )
 SAME = ("hierarchy_centred", "hierarchy_offset", "horseshoe_centred", "horseshoe_offset")
 IN_GROUPS = ("poisson_100", "poisson_1000")
-WITH_THEIR_OWN = ("autoregression", "binomial_groups", "lines", "walk", "widths")
+WITH_THEIR_OWN = (
+    *("autoregression", "binomial_groups", "lines", "walk", "widths"),
+    *("orbit", "orbit_eccentric"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +119,41 @@ def test_every_family_is_checked(families: ModuleType) -> None:
     others = (*IN_GROUPS, *WITH_THEIR_OWN)
     assert {*ON_GRID, *HEAVY, *BY_IMPORTANCE, *SAME, *others} == families.FAMILIES.keys()
     assert len(families.FAMILIES) >= 16
+
+
+@pytest.mark.parametrize("kind", ["linear", "amplitude", "ellipse"])
+def test_velocities_of_an_orbit(families: ModuleType, kind: str) -> None:
+    """Given all other parameters, the mass over the linear ones follows from three gradients."""
+    periods = families.periods
+    rng = np.random.default_rng(5)
+    data = periods._velocities(rng, 0.3)
+    source = periods._ELLIPSE if kind == "ellipse" else periods._DATA + periods._CIRCLES["linear"]
+    density = target_of(source, data).density
+    for u in rng.normal(size=(5, density.dimension)):
+        share = 1 / (1 + np.exp(-u[3:]))  # of the sides of the box in which the others lie
+        jacobian = np.log(share * (1 - share)).sum() + np.log(np.log(100))
+        x = 2 * np.pi * data["t"] / (data["shortest"] * 100 ** share[0])
+        one, other = np.cos(x), np.sin(x)
+        if kind == "ellipse":
+            c, other = periods._shapes(x + 2 * np.pi * share[2], 0.8 * share[1])
+            one = c + 0.8 * share[1]
+        points = np.tile(u, (4, 1))
+        points[:, :3] = np.vstack([np.zeros(3), np.eye(3)])
+        values, slopes = density.log_density_gradients(points)
+        curvature = slopes[0, :3] - slopes[1:, :3]
+        top = values[0] + 0.5 * slopes[0, :3] @ np.linalg.solve(curvature, slopes[0, :3])
+        log_mass = top + 1.5 * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curvature)[1]
+        expected = periods._given(data, one[None], other[None])[0][0] + jacobian
+        assert log_mass == pytest.approx(expected, abs=1e-6)
+        if kind == "amplitude":
+            length, phase = 2.5, 1.2
+            a, b = length * np.cos(phase), length * np.sin(phase)
+            polar = target_of(periods._DATA + periods._CIRCLES["amplitude"], data).density
+            turn = np.log(phase / (2 * np.pi - phase))
+            at = polar.log_densities(np.array([[np.log(length), turn, u[2], u[3]]]))[0]
+            there = density.log_densities(np.array([[a, b, u[2], u[3]]]))[0]
+            change = 2 * np.log(length) + np.log(phase * (2 * np.pi - phase) / (2 * np.pi))
+            assert at == pytest.approx(there + change, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ON_GRID)

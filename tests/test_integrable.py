@@ -287,6 +287,19 @@ def test_a_slope_of_a_gaussian_is_no_tail(prior: str, seed: int) -> None:
     assert endless(density, ["p", "b"], x, weights, logs=[0]).along == ()
 
 
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_one_precision_falls_while_another_still_rises(seed: int) -> None:
+    """A line along both ends with the numbers of one of them, and the other has some left."""
+    density = target_of(
+        "parameters { vector<lower=0>[2] p; real b; } "
+        "model { p ~ gamma(0.001, 0.001); b ~ normal(0, 1); }"
+    ).density
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([-rng.uniform(20, 700, (400, 2)), rng.standard_normal(400)])
+    weights = density.log_densities(x)
+    assert endless(density, ["p.1", "p.2", "b"], x, weights, logs=[0, 1]).along == ()
+
+
 @pytest.mark.parametrize("prior", ["", "nu ~ gamma(2, 0.1);", "nu ~ lognormal(30, 3);"])
 def test_what_rises_until_its_digits_are_lost_has_no_end(prior: str) -> None:
     """Student's t with 10^14 degrees of freedom, whose density is noise there."""

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from conftest import LONG, Scanned
 
+from stanct.bases.ascents import SCANS
 from stanct.bases.resolution import MISSED, chance_of_a_miss, finest_ratio
-from stanct.bases.search import BY_WIDTH, NEAR, SCANS, SHARES, search
+from stanct.bases.search import BY_WIDTH, NEAR, SHARES, search
 
 
 def spike_at(place: np.ndarray, ratio: float):

@@ -88,7 +88,7 @@ def test_one_mode_needs_no_scouts(seed: int) -> None:
     assert not fitted.separated
     assert len(found.fits) == 1 and found.complete
     cost = {stage.maker: stage.evaluations for stage in fitted.road}
-    assert cost["ascents"] == SCANS and cost["curvature"] == TRIAL
+    assert cost["ascents"] == SCANS and cost["curvature"] > TRIAL
     assert fitted.evaluations == sum(cost.values())
     np.testing.assert_allclose(np.diag(fitted.base.covariance), 4.0, rtol=1e-6)
 

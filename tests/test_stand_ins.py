@@ -51,7 +51,8 @@ def periodic(distance: np.ndarray) -> float:
 def of_categories(below: np.ndarray) -> tuple[float, float]:
     """Mean and variance of three categories."""
     share, category = np.diff([0, *below, 1]), np.arange(1, 4)
-    return share @ category, share @ category**2 - (share @ category) ** 2
+    mean = float(share @ category)
+    return mean, float(share @ category**2) - mean**2
 
 
 def hidden_markov() -> float:

@@ -126,6 +126,13 @@ def test_what_cannot_be_checked_fails_nothing_and_is_said() -> None:
     assert program_checks({}, 0.01) == ()  # a Python function
 
 
+def test_a_verdict_is_printed_as_answers() -> None:
+    assert str(Verdict((), (), 9)) == (
+        "May I use the draws? yes\nMay I use log Z as the evidence? yes"
+    )
+    assert str(Verdict(("tours",), None, 9)) == "May I use the draws? no: tours failed"
+
+
 def test_four_verdicts_in_words() -> None:
     draws, evidence = (check(name, 2, 1, False, "", "") for name in ("r_hat", "normalised"))
     good = check("base", 1, 2, True, "", "")

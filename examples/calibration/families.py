@@ -15,13 +15,14 @@ import grouped
 import latent
 import modal
 import numpy as np
+import periods
 import regressed
 import shaped
 from target import FAMILIES, Target
 
 ROOT = Path(__file__).resolve().parents[2]
 # Importing these modules enters their families in `FAMILIES`.
-MODULES = (grouped, latent, modal, shaped, regressed)
+MODULES = (grouped, latent, modal, periods, shaped, regressed)
 # A target less exact than this would show errors of its family, not of a sampler. If so many draws
 # in a row are, the family is at fault.
 LEAST_EXACT, MOST_DRAWN = 5e-3, 4

@@ -205,7 +205,7 @@ def figure_4_thousand(work: Work) -> Made:
             f"{r['method']} {r['log p']:.3f} ± {r['standard error']:.3f}"
             + (f" ({_outside(r, ends):.1f} standard errors outside it)" if ends else "")
             for r in table if np.isfinite(r["standard error"])) + ".")  # fmt: skip
-    legend(axes[0], fontsize=7.5, loc="lower right")
+    legend(axes[0], fontsize=7.5, loc="upper left", ncols=3)
     verdict = (
         f" AIS has 50 temperatures and {PARTICLES} particles, Gibbs and simulated tempering have "
         f"300 draws of {CHAINS} chains and joint tempering 500, without a warm-up. Bars are 95 % "
@@ -266,7 +266,7 @@ def _panel(one: Any, mine: list[dict[str, Any]], folder: str | None, title: str)
     middle = np.mean(known or [row["log p"] for row in rows if row["method"] == "AIS"])
     one.set_ylim(middle - 0.5, middle + 0.25)
     one.set_xscale("log")
-    titled(one, f"{title}, {count} images", "processor seconds", "log p of an image, mean")
+    titled(one, f"{title}, {count:,} images", "processor seconds", "log p of an image, mean")
     return rows
 
 

@@ -36,7 +36,7 @@ from common import (
     seeds,
     titled,
 )
-from decoders import figure_4, figure_6, figure_7
+from decoders import figure_4, figure_4_thousand, figure_6, figure_7
 from factor_graph import figure_3a
 from joint_hmc import joint_by_hmc
 from radon_evidence import figure_3
@@ -437,6 +437,12 @@ ITEMS = (
         "gs-figure-4",
         "Graham & Storkey, Figure 4: evidence of a decoder's images",
         figure_4,
+        ("parts", "repeats", "data"),
+    ),
+    Item(
+        "gs-figure-4-thousand",
+        "Graham & Storkey, Figure 4: a thousand images",
+        figure_4_thousand,
         ("parts", "repeats", "data"),
     ),
     Item("gs-figure-5", "Graham & Storkey, Figure 5: exact draws of a relaxation", figure_5),

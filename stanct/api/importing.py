@@ -143,7 +143,8 @@ class _Found:
                 f"`{self.target.prefix}{name}`.",
                 remedy="Pass the files that the exported program wrote.",
             )
-        return np.asarray(found, float)
+        # In the order in which a saved run has them, for the same sums to the last digit.
+        return np.ascontiguousarray(found, float)
 
     @property
     def statistics(self) -> dict[str, Array]:

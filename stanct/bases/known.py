@@ -28,11 +28,12 @@ class FitSeeds(NamedTuple):
     nested: np.random.SeedSequence
     wide: np.random.SeedSequence
     own: np.random.SeedSequence
+    look: np.random.SeedSequence
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
         """The streams spawned from one seed, which should have no other children."""
-        starts, chains, points, more_starts, *later = seed.spawn(12)
+        starts, chains, points, more_starts, *later = seed.spawn(13)
         pilots, more_pilots, scouts = chains.spawn(3)
         return cls(starts, more_starts, points, pilots, more_pilots, scouts, *later)
 
@@ -75,6 +76,8 @@ class Modes:
         How narrow a spike inside a mode the search would have found; see `Search`.
     complete
         Whether every mode that was found has a fit or lies within one, and `unseen` is small.
+    unseen_of_any, again, particles, settled
+        As in `Survey`.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -84,6 +87,10 @@ class Modes:
     radius: float = 0.0
     finest: float = 1.0
     complete: bool = False
+    unseen_of_any: float = 1.0
+    again: int | None = None
+    particles: int = 0
+    settled: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class Survey:
     log_evidence : shape (K,)
         Their log masses, natural log, with errors of about a tenth.
     unseen
-        Estimated probability that one more start finds a new mode (Good 1953).
+        Estimated probability that one more start finds a new mode (Good 1953) that counts.
     starts, radius
         Number of starts behind that probability, and the largest radius at which they began.
     finest
@@ -105,6 +112,16 @@ class Survey:
         the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
     complete
         Whether every mode that was found was measured, and `unseen` is small.
+    unseen_of_any
+        Estimated probability that one more start ends at a new mode, however light.
+    again
+        Where modes are many, and that probability is large in few dimensions, how many starts led
+        to the best mode or to others as good; otherwise None.
+    particles
+        Number of annealed particles that looked for mass outside of all known modes.
+    settled
+        Whether the last of them found no new mode, and nearly all of the known mass; None where
+        there were none.
     """
 
     place: Array
@@ -115,6 +132,10 @@ class Survey:
     radius: float
     finest: float
     complete: bool
+    unseen_of_any: float = 1.0
+    again: int | None = None
+    particles: int = 0
+    settled: bool | None = None
 
     @classmethod
     def of(cls, modes: Modes) -> Survey:
@@ -128,6 +149,10 @@ class Survey:
             modes.radius,
             modes.finest,
             modes.complete,
+            modes.unseen_of_any,
+            modes.again,
+            modes.particles,
+            modes.settled,
         )
 
     def record(self) -> dict[str, Any]:
@@ -141,4 +166,8 @@ class Survey:
             "radius": self.radius,
             "finest": self.finest,
             "complete": self.complete,
+            "unseen_of_any": self.unseen_of_any,
+            "again": self.again,
+            "particles": self.particles,
+            "settled": self.settled,
         }

@@ -19,7 +19,7 @@ from stanct.bases.known import FitSeeds, Hints, Modes, Survey
 from stanct.bases.local import LocalFit, mixture_of, moment_match
 from stanct.bases.nested import Nested
 from stanct.bases.score import SCORED, Score
-from stanct.bases.search import Search
+from stanct.bases.search import NOTHING, Search
 from stanct.bases.weights import SAMPLE, reweighted
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError
@@ -42,8 +42,6 @@ MUCH_DATA = 1_000_000
 USUAL = 3_000_000
 # A proposal that is judged stays if the share of the base's draws that count grows by this.
 GAIN = 0.05
-# Where nothing was searched.
-NOTHING = Search((), (), 0, 0, 1.0, 0.0, 0)
 # A low-rank base is fitted to at least so many points.
 LOW_RANK_DRAWS = 600
 

@@ -24,10 +24,9 @@ from stanct.bases.local import (
     inside,
     is_flat,
 )
-from stanct.bases.loop import Maker, Proposal, State
+from stanct.bases.loop import USUAL, Maker, Proposal, State
 from stanct.bases.pilots import (
     FAINT,
-    TRIAL,
     Piloted,
     annealed,
     measured,
@@ -55,8 +54,8 @@ class Ascents(Maker):
 
     Attributes
     ----------
-    share
-        Share of the purse that it may take.
+    share, rough
+        Shares of the purse that it may take, and that it may take where most modes are seen once.
     scan, outskirts
         Whether draws of the modes look for spikes, and draws far out for light modes.
     """
@@ -65,6 +64,7 @@ class Ascents(Maker):
     judged: ClassVar[bool] = False
 
     share: Annotated[float, Real(0, 1)] = 0.01
+    rough: Annotated[float, Real(0, 1)] = 0.1
     scan: Annotated[bool, Flag()] = True
     outskirts: Annotated[bool, Flag()] = True
 
@@ -82,6 +82,7 @@ class Ascents(Maker):
             reach=max(hints.radius or 0.0, reach_of(state.target)),
             places=hints.places,
             effort=state.purse.effort(self.share),
+            most_rough=int(self.rough * USUAL),
             scan=self.scan,
             outskirts=self.outskirts,
         )
@@ -105,25 +106,40 @@ class Curvature(Maker):
     thousands
         Where an ascent in more than twelve dimensions is more likely than this to find a new mode,
         there are thousands, and none is measured, because no base is made of them.
+    share
+        Share of the purse after which no further mode is measured.
+    fitting
+        Modes beyond as many as get pilots are measured while this share of those before them fits.
     """
 
     name: ClassVar[str] = "curvature"
     judged: ClassVar[bool] = False
 
     thousands: Annotated[float, Real(0, 1)] = 0.5
+    share: Annotated[float, Real(0, 1)] = 0.1
+    fitting: Annotated[float, Real(0, 1)] = 0.5
 
     def applies(self, state: State) -> bool:
         return state.instead is None
 
     def make(self, state: State) -> Proposal:
         target, looked = state.target, state.search
-        near, others, gradients = list[LocalFit](), list[LocalFit](), 0
-        tried = looked.fits[: most_pilots(target.density.dimension)]
+        near, others = list[LocalFit](), list[LocalFit]()
+        gradients = evaluations = 0
+        few = most_pilots(target.density.dimension)
         if looked.has_thousands(self.thousands):
-            return Proposal(known={"others": tried}, said="thousands of modes")
-        for fit, child in zip(tried, state.seeds.particles.spawn(len(tried)), strict=True):
+            return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
+        most = USUAL * self.share * state.purse.effort(self.share)
+        children = state.seeds.particles.spawn(len(looked.fits))
+        tried = 0
+        for fit, child in zip(looked.fits, children, strict=True):
+            if tried >= few and (len(near) < self.fitting * tried or gradients > most):
+                break
+            tried += 1
             found = measured(target, fit, child, threads=state.nuts.threads, known=looked.fits)
-            gradients += found.gradients
+            gradients, evaluations = gradients + found.gradients, evaluations + found.evaluations
+            if found.around is not None and found.fit is not None:
+                near.append(found.around)
             if found.fit is None:
                 others += [fit, *([found.strays] if found.strays else [])]
             else:
@@ -131,9 +147,9 @@ class Curvature(Maker):
         return Proposal(
             known={"near": tuple(near), "others": tuple(others)},
             gradients=gradients,
-            evaluations=TRIAL * len(tried),
+            evaluations=evaluations,
             made=len(near),
-            said=f"{len(near)} of {len(tried)} modes are Gaussian",
+            said=f"{len(near)} of {tried} modes are Gaussian",
         )
 
 
@@ -278,7 +294,10 @@ class Pilots(Maker):
         # machines with 28 units, mixtures of all that were found lacked up to two thirds of the
         # mass.
         likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
-        likely = likely and not looked.has_thousands(self.thousands)
+        # Particles find modes by their mass. Where they find no new one, none of much mass is left.
+        likely = (
+            likely if looked.settled is None else looked.settled
+        ) and not looked.has_thousands(self.thousands)
         all_measured = (
             len(known) <= most_pilots(dimension)
             or _outside([fit for fit, _ in known], fits) < self.left_out
@@ -296,6 +315,10 @@ class Pilots(Maker):
             looked.radius,
             looked.finest,
             likely and all_measured,
+            looked.unseen,
+            looked.again,
+            looked.particles,
+            looked.settled,
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes
 from stanct.bases.score import half_width, unexplained
 from stanct.bases.scouts import annealed_scouts
+from stanct.bases.surroundings import log_mass, surroundings
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError
 from stanct.common.seeds import stan_seed
@@ -40,9 +41,6 @@ TRIAL = 100
 # A fit lies far below the known modes if its bound and the density at all its points are lower than
 # their mass by so many nats, and by so many more for each dimension.
 FAR_BELOW, FOR_EACH = 50.0, 2.0
-# Wide draws are this many times as wide as a mode, so many of each. Such a draw tells of more mass
-# if its weight is no further below all known mass than this, in nats.
-WIDE, WIDE_DRAWS, WEIGHTY = (3.0, 10.0, 30.0), 40, 5.0
 # Particles in place of a pilot, and the Gaussian from which they cool: the factor on a mode's
 # covariance, or the standard deviation around the origin, as wide as Stan's own starts.
 SCOUTS, WIDER, AROUND_ORIGIN = 256, 4.0, 2.0
@@ -76,13 +74,17 @@ class Measured:
         approximation does not fit.
     strays
         Points of mass outside of all known modes, if there are any; then there is no `fit`.
-    gradients
-        Gradients spent.
+    around
+        A wide Gaussian around the mode that holds mass of its own, if there is one.
+    gradients, evaluations
+        Gradients spent, and log densities without a gradient.
     """
 
     fit: LocalFit | None = None
     strays: LocalFit | None = None
+    around: LocalFit | None = None
     gradients: int = 0
+    evaluations: int = 0
 
 
 def measured(
@@ -100,62 +102,37 @@ def measured(
     known
         All modes that are known, with this one.
     """
-    q, known = fit.gaussian, known or [fit]
-    draws, moves, around = seed.spawn(3)
+    known = [*known] or [fit]
+    q = fit.gaussian
+    draws, moves, rest = seed.spawn(3)
+    bulk = surroundings(target.density.log_densities, fit, known, np.random.default_rng(rest))
+    around, spent = bulk.fit, bulk.evaluations + TRIAL
+    known += [around] if around else []
     x = q.unwhiten(q.draw(np.random.default_rng(draws), TRIAL))
     # Where modes overlap, the target is the sum of their Gaussians.
     at_q = log_mass(known, x) - target.density.log_densities(x)
     if half_width(at_q) > FITS:
-        return Measured()
-    bulk = _bulk(target, fit, np.random.default_rng(around), known)
+        return Measured(around=around, evaluations=spent)
     try:
         found = annealed_scouts(
             target.density.borrow, q, particles=PARTICLES, seed=moves, threads=threads,
             temperatures=STEPS,
         )  # fmt: skip
     except EngineError:
-        return Measured()
-    log_density, at_points = (
-        target.density.log_densities(found.points),
-        log_mass(known, found.points),
-    )
-    strays = np.concatenate([found.points[unexplained(log_density, at_points)], bulk])
+        return Measured(around=around, evaluations=spent)
+    cost = found.gradients, spent + len(found.points)
+    log_density = target.density.log_densities(found.points)
+    at_points = log_mass(known, found.points)
+    strays = np.concatenate([found.points[unexplained(log_density, at_points)], bulk.strays])
     at_points -= log_density
     if len(strays):
-        return Measured(None, _fit_of(strays, fit), found.gradients)
+        return Measured(None, _fit_of(strays, fit), around, *cost)
     apart = float(np.median(at_q) - np.median(at_points)) > 2 * FITS
     if apart or half_width(at_points) > FITS:
-        return Measured(gradients=found.gradients)
+        return Measured(None, None, around, *cost)
     missing = bridge_log_z(-at_points, -at_q)
     known_fit = replace(fit, log_evidence=fit.log_evidence + missing, points=found.points)
-    return Measured(known_fit, None, found.gradients)
-
-
-def log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
-    """Log of the sum of the fits' Gaussians times their evidences at points, shape (n,)."""
-    terms = [fit.log_evidence + fit.gaussian.log_density(x) for fit in fits]
-    return np.asarray(log_sum_exp(np.array(terms), axis=0))
-
-
-def _bulk(
-    target: ProgramTarget, fit: LocalFit, rng: np.random.Generator, known: Sequence[LocalFit]
-) -> Array:
-    """Wide draws around a mode that tell of mass outside of all known ones, shape (n, D).
-
-    A spike on a wide bulk is the bulk's only mode, and its Gaussian fits. Only points far from it,
-    in its own standard deviations, show that most of the mass is elsewhere.
-    """
-    q = fit.gaussian
-    total = float(log_sum_exp(np.array([one.log_evidence for one in known])))
-    found = []
-    for width in WIDE:
-        z = width * rng.standard_normal((WIDE_DRAWS, q.dimension))
-        x = q.unwhiten(z)
-        log_density = target.density.log_densities(x)
-        log_wide = q.log_density(q.mean + (x - q.mean) / width) - q.dimension * np.log(width)
-        outside = unexplained(log_density, log_mass(known, x))
-        found.append(x[outside & (log_density - log_wide > total - WEIGHTY)])
-    return np.concatenate(found)
+    return Measured(known_fit, None, around, *cost)
 
 
 def _fit_of(points: Array, like: LocalFit) -> LocalFit:

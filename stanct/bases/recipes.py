@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from stanct.bases.loop import Recipe
-from stanct.bases.makers import AnnealedScouts, Given
+from stanct.bases.makers import AnnealedScouts, Given, Particles
 from stanct.bases.modes import Approximations, Ascents, Curvature, Pathfinder, Pilots
 from stanct.bases.ridges import Ridges
 from stanct.bases.tails import Tails
@@ -18,7 +18,7 @@ from stanct.common.settings import refuse_unknown
 AUTO = "auto"
 """Name of the recipe of the default method: that of `MODES`, and draws in two stages."""
 
-_MEASURED = (Ascents(), Curvature(), Pathfinder(), Pilots(), Tails())
+_MEASURED = (Ascents(), Particles(), Curvature(), Pathfinder(), Pilots(), Tails())
 _MODES = (Wide(curved=True), *_MEASURED)
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(

@@ -80,7 +80,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
         description="Print a script with which a shell completes commands and options. For bash: "
         "stanct completion bash > ~/.local/share/bash-completion/completions/stanct",
     )
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.add_argument("shell", choices=("bash", "fish", "zsh", "tcsh"))
     completion.set_defaults(run=lambda options: _commands().completion(parser, options.shell))
     return parser
 

@@ -13,16 +13,19 @@ written it, all loops are compiled in memory.
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
+import inspect
 import os
 import pickle
+import re
 import shutil
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime.nrt import rtsys
-from numba.extending import intrinsic
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 
 from stanct.common.arrays import Array
 from stanct.common.resources import is_own, make_own_folder
@@ -118,6 +122,10 @@ class _Locator:
         return ""
 
 
+# Names of shared functions in machine code.
+_NAMES = re.compile(rb"stanct\.\w+\.[0-9a-f]{32}")
+
+
 class _Contents(CompileResultCacheImpl):
     """Compiled functions in numba's form, all stored in one folder."""
 
@@ -127,6 +135,13 @@ class _Contents(CompileResultCacheImpl):
         self._locator = _Locator(function)
         name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
         self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        # A name that nothing has would end the process.
+        _, _, (code, _) = payload[0]
+        if all(llvmlite.binding.address_of_symbol(name.decode()) for name in _NAMES.findall(code)):
+            return super().rebuild(target_context, payload)
+        return None
 
 
 class _Files(IndexDataCacheFile):
@@ -153,7 +168,7 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._loop = function.__qualname__
+        self._function, self._loop = function, function.__qualname__
         self._cache_file = _Files(
             cache_path=self._cache_path,
             filename_base=self._impl.filename_base,
@@ -175,7 +190,9 @@ class _Cache(FunctionCache):
         rtsys.initialize(target_context)
         try:
             with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)
+                if all([loop.load_all() for loop in _uses(self._function, set())]):
+                    return self._load_overload(sig, target_context)
+                return None
         except (OSError, EOFError, pickle.UnpicklingError):
             return None
 
@@ -189,8 +206,10 @@ _AWAITED: dict[str, threading.Thread] = {}
 
 
 def await_from(waiting: threading.Thread, loops: Iterable[Any]) -> None:
-    """Let loops look into the cache again and again until a thread ends."""
-    _AWAITED.update({loop.py_func.__qualname__: waiting for loop in loops})
+    """Let loops, and what they share, look into the cache again and again until a thread ends."""
+    for loop in loops:
+        for one in (loop, *_uses(loop.py_func, set())):
+            _AWAITED[one.py_func.__qualname__] = waiting
 
 
 def is_kept_or_awaited(loop: Any) -> bool:
@@ -217,16 +236,115 @@ class _Loop(CPUDispatcher):
             self._part = part(self.py_func)
         return types.Dispatcher(self._part)
 
+    def compile(self, sig: Any) -> Any:
+        # What the compiler makes forms no circles, and looking for them takes a tenth of its time.
+        with _without_collection():
+            return super().compile(sig)
+
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function to run without the interpreter's lock, and cache its machine code.
 
     Only for functions in `kernels/` and `meshes`: the cache key covers no other file.
     """
-    loop: Any = _Loop(function, targetoptions={"nopython": True, **_ALL})
+    return _kept(_Loop(function, targetoptions={"nopython": True, **_ALL}))
+
+
+def _kept(loop: Any) -> Any:
     if FOLDER is not None:
-        loop._cache = _Cache(function)
+        loop._cache = _Cache(loop.py_func)
     return loop
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Shared(CPUDispatcher):
+    """A function that loops of several libraries call by its name."""
+
+    _cache: Any
+    targetctx: Any
+
+    def symbol(self, kinds: Iterable[Any]) -> str:
+        """Return the name of the machine code for types of arguments."""
+        digest = hashlib.sha256(str(tuple(kinds)).encode()).hexdigest()[:32]
+        return f"stanct.{self.py_func.__qualname__}.{digest}"
+
+    def add_overload(self, cres: Any) -> None:
+        super().add_overload(cres)
+        address = cres.library.get_pointer_to_function(cres.fndesc.llvm_func_name)
+        llvmlite.binding.add_symbol(self.symbol(cres.signature.args), address)
+
+    def load_all(self) -> bool:
+        """Load what is kept of it; return whether there is any."""
+        kept = self._cache._cache_file._load_index()
+        here = [key[0] for key in kept if key[1] == self.targetctx.codegen().magic_tuple()]
+        for kinds in here:
+            self.compile(kinds)
+        return bool(here)
+
+
+def shared(*, reordered: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function once for all loops that call it, with records for tuples.
+
+    Its machine code is cached beside theirs. It becomes no part of them, so a call costs some
+    nanoseconds. Python cannot call it.
+
+    Parameters
+    ----------
+    reordered
+        Whether sums may be reordered, as in `summed` functions.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        options = {**_ALL, "fastmath": _SUMS if reordered else False, "no_cpython_wrapper": True}
+        loop: Any = _kept(_Shared(function, targetoptions={"nopython": True, **options}))
+
+        def call(_typing: Any, *kinds: Any) -> Any:
+            kinds = tuple(types.unliteral(kind) for kind in kinds)
+            loop.compile(kinds)
+            signature = loop.overloads[kinds].signature
+
+            def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+                found, convention = signature.return_type, context.call_conv
+                kind = convention.get_function_type(found, kinds)
+                code = cgutils.get_or_insert_function(builder.module, kind, loop.symbol(kinds))
+                status, value = convention.call_function(builder, code, found, kinds, values)
+                with cgutils.if_unlikely(builder, status.is_error):
+                    convention.return_status_propagate(builder, status)
+                return value
+
+            return signature, generate
+
+        own = inspect.signature(function).parameters.values()
+        first = inspect.Parameter("_typing", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        call.__signature__ = inspect.Signature([first, *own])
+        caller: Any = intrinsic(call)
+        caller.loop, caller.inlined = loop, inlined(function)
+        return caller
+
+    return decorate
+
+
+def _uses(function: Callable[..., Any], seen: set[Any]) -> list[Any]:
+    """The shared functions that a function calls, also by its parts and by what they share."""
+    found: list[Any] = []
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        loop = getattr(value, "loop", value)
+        inner = getattr(loop, "py_func", None)
+        if inner is not None and (inner, loop is value) not in seen:
+            seen.add((inner, loop is value))
+            found += _uses(inner, seen) + ([] if loop is value else [loop])
+    return found
 
 
 class _Parts(Compiler):
@@ -260,7 +378,8 @@ _PART: Any = {**_ALL, "no_cpython_wrapper": True, "pipeline_class": _Parts}
 part = numba.njit(**_PART)
 
 # Sums may be reordered, which vectorisation needs.
-summed = numba.njit(**_PART | {"fastmath": {"reassoc", "contract"}})
+_SUMS = {"reassoc", "contract"}
+summed = numba.njit(**_PART | {"fastmath": _SUMS})
 
 # A call hands over a tuple field by field, some hundreds of them.
 inlined = numba.njit(**_PART | {"forceinline": True})
@@ -288,14 +407,47 @@ def number_below(ascending: Array, value: float, equal: bool) -> int:
     return low
 
 
+class _Record(types.Type):
+    """A named tuple in memory, of which code holds the address alone."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        super().__init__(f"Record({kind})")
+
+    def field(self, name: str) -> tuple[int, Any]:
+        """Return the number of a field, and its type: named tuples in records are records."""
+        place = self.kind.fields.index(name)
+        kind = self.kind.types[place]
+        return place, _Record(kind) if isinstance(kind, types.BaseNamedTuple) else kind
+
+
+@register_model(_Record)
+class _RecordModel(models.PrimitiveModel):
+    """The address of a record."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, manager.lookup(kind.kind).get_value_type().as_pointer())
+
+
+@infer_getattr
+class _RecordFields(AttributeTemplate):
+    key = _Record
+
+    def generic_resolve(self, record: Any, name: str) -> Any:
+        return record.field(name)[1] if name in record.kind.fields else None
+
+
+@lower_getattr_generic(_Record)
+def _field(context: Any, builder: Any, record: Any, address: Any, name: str) -> Any:
+    place, kind = record.field(name)
+    found = cgutils.gep_inbounds(builder, address, 0, place)
+    if isinstance(kind, _Record):
+        return found
+    return _uncounted(context, builder, kind, builder.load(found))
+
+
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """Code for a value whose arrays and random generators do not know who owns their memory."""
-    if isinstance(kind, types.BaseTuple):
-        kinds = kind.types  # pyright: ignore[reportAttributeAccessIssue]
-        parts = zip(kinds, cgutils.unpack_tuple(builder, value), strict=True)
-        return context.make_tuple(
-            builder, kind, [_uncounted(context, builder, *part) for part in parts]
-        )
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder, value)
         array.meminfo = cgutils.get_null_value(array.meminfo.type)
@@ -309,17 +461,21 @@ def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return value
 
 
-def _borrowed(_typing: Any, record: Any) -> Any:
-    """The same record without counted references; valid while the original lives.
+def _borrowed(_typing: Any, value: Any) -> Any:
+    """A named tuple as a record without counted references; valid while the original lives.
 
     An array that is taken out of a tuple costs a count of references each time, about 10 ns, and so
-    does each call of a random generator. A loop that begins with this has them for free.
+    does each call of a random generator. A loop that begins with this has them for free. A call
+    hands over the address of a record, and a tuple field by field, some hundreds of them.
     """
+    kind = _Record(value) if isinstance(value, types.BaseNamedTuple) else value
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return _uncounted(context, builder, record, arguments[0])
+        if kind is value:
+            return _uncounted(context, builder, value, arguments[0])
+        return cgutils.alloca_once_value(builder, arguments[0])
 
-    return record(record), generate
+    return kind(value), generate
 
 
 borrowed: Any = intrinsic(_borrowed)

@@ -10,7 +10,7 @@ from stanct.common.arrays import Array
 from stanct.common.compiling import borrowed, compiled
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, REJECTED, State, delta_of
-from stanct.kernels.hmc import Mover, tempered_move
+from stanct.kernels.hmc import Mover, moved
 from stanct.kernels.tempering import BETA_BINS, bin_of
 
 
@@ -84,7 +84,7 @@ def anneal(
     schedule, rng, tally = borrowed(schedule), borrowed(rng), borrowed(tally)
     betas, log_weights = schedule.betas, population.log_weights
     for row in range(log_weights.size):
-        state = State(population.z[row], population.gradient[row], population.value[row])
+        state = borrowed(State(population.z[row], population.gradient[row], population.value[row]))
         for n in range(betas.size - 1):
             if not np.isfinite(state.value[0]):
                 log_weights[row] = -np.inf
@@ -93,9 +93,7 @@ def anneal(
             log_weights[row] -= (betas[n + 1] - betas[n]) * delta
             k = bin_of(betas[n + 1], tally.bins)
             for _ in range(schedule.transitions):
-                probability, status, gradients = tempered_move(
-                    problem, state, betas[n + 1], mover, rng
-                )
+                probability, status, gradients = moved(problem, state, betas[n + 1], mover, rng)
                 tally.counts[0] += gradients
                 tally.counts[1] += 1
                 tally.counts[2] += probability

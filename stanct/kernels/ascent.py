@@ -41,6 +41,9 @@ VALUE, VALUE_THERE, STEEPEST, STEEPEST_THERE, FRACTION, LENGTH, PROMISED, TRIES 
 KNOWN, SPENT, SCALE, PRODUCTS = range(8, 12)
 SHARES = PRODUCTS + MEMORY
 
+# numba would compile a function for each literal False or True.
+_PLAIN, _TRANSPOSED = np.array([False, True])
+
 
 class Hill(NamedTuple):
     """What an ascent climbs.
@@ -110,12 +113,12 @@ def _look(hill: Hill, vectors: Array, numbers: Array) -> bool:
         vectors[TRIAL, i] = vectors[Z, i] + numbers[FRACTION] * vectors[STEP, i]
         vectors[PLACE, i] = start[i]
         vectors[SLOPE_THERE, i] = 0.0
-    _through(hill.root, vectors[TRIAL], vectors[PLACE], False)
+    _through(hill.root, vectors[TRIAL], vectors[PLACE], _PLAIN)
     failed = hill.call(
         hill.handle, True, True, vectors[PLACE].ctypes.data, numbers[VALUE_THERE:].ctypes.data,
         vectors[GRADIENT].ctypes.data, np.uintp(0),
     )  # fmt: skip
-    _through(hill.root, vectors[GRADIENT], vectors[SLOPE_THERE], True)
+    _through(hill.root, vectors[GRADIENT], vectors[SLOPE_THERE], _TRANSPOSED)
     steepest = 0.0
     for i in range(start.size):
         if not np.isfinite(vectors[SLOPE_THERE, i]):

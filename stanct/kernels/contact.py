@@ -9,7 +9,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.compiling import borrowed, compiled, inlined, number_below
 from stanct.kernels.densities import Problem
-from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, delta_of, evaluate
+from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, delta_of, evaluated, normals
 from stanct.kernels.hmc import Phase
 
 
@@ -209,7 +209,7 @@ def contact_step(
         beta = (beta + flow.offset) * np.exp(taken * flow.rate * squared) - flow.offset
     else:
         beta = leg.limit
-    status = evaluate(problem, z, phase.gradient, value, scratch)
+    status = evaluated(problem, z, phase.gradient, value, scratch)
     if status != OK:
         return status, beta, taken, log_jacobian
     delta = delta_of(problem, value[0], z, scratch)
@@ -296,5 +296,5 @@ def contact_flow(
                     swarm.counts[1] += 1
                     for i in range(momentum.size):
                         totals[0] += 0.5 * momentum[i] * momentum[i]
-                        momentum[i] = rng.standard_normal()
+                        normals(momentum[i : i + 1], rng)
                         totals[0] -= 0.5 * momentum[i] * momentum[i]

@@ -110,6 +110,8 @@ class Extended(NamedTuple):
         Knots of β, and at the knots b(β) and the log prior density of β minus b(β).
     room : shape (N,)
         For the evaluation.
+    masses : shape (K,)
+        For the law of β.
     atom
         p₀, the weight of β = 0 against all other β; only without hand-overs. The density itself is
         that of the other β.
@@ -127,6 +129,7 @@ class Extended(NamedTuple):
     value: Array
     path: Array
     room: Array
+    masses: Array
     atom: float
     from_base: bool
     low: float
@@ -193,6 +196,6 @@ def make_extended(
         from_base, (low, high) = False, bias.bounds
         problem = problem._replace(added=density.constant)
     return Extended(
-        problem, handover, fixed, bias.beta, bias.value, path, room,
+        problem, handover, fixed, bias.beta, bias.value, path, room, np.zeros(bias.beta.size),
         0.0 if isinstance(bias, CopyBias) else bias.atom, from_base, low, high,
     )  # fmt: skip

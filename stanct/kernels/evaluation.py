@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.compiling import borrowed, compiled, inlined, summed
+from stanct.common.compiling import borrowed, compiled, inlined, shared, summed
 from stanct.kernels.densities import Problem
 
 OK, REJECTED, DIVERGED = 0, 1, 2
@@ -78,6 +78,17 @@ def make_state(problem: Problem, z: Array) -> State:
     return state
 
 
+@shared()
+def normals(out: Array, rng: np.random.Generator) -> float:
+    """Fill an array with standard normals; return half their squared length."""
+    half = 0.0
+    for i in range(out.size):
+        normal = rng.standard_normal()
+        out[i] = normal
+        half += 0.5 * normal * normal
+    return half
+
+
 @summed
 def triangular(lower: Array, vector: Array, out: Array) -> None:
     """Add lower · vector to `out`, four rows at a time."""
@@ -130,9 +141,9 @@ def evaluate(problem: Problem, z: Array, gradient: Array, value: Array, scratch:
     return evaluated(borrowed(problem), z, gradient, value, borrowed(scratch))
 
 
-@inlined
+@shared()
 def evaluated(problem: Problem, z: Array, gradient: Array, value: Array, scratch: Scratch) -> int:
-    """Inlined form of `evaluate` for borrowed records."""
+    """Shared form of `evaluate` for borrowed records."""
     dimension, x, inner = z.size, scratch.x, scratch.x_gradient
     mean, lower, diagonal = problem.mean, problem.lower, problem.diagonal
     if lower.size > 0:
@@ -223,7 +234,7 @@ def _standardised(inverse: Array, centred: Array, offset: Array, most: float) ->
     return -1.0 if square > most else square
 
 
-@summed
+@shared(reordered=True)
 def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
     """Return log q(z) of the base; put its gradient into `scratch.base_gradient`."""
     gradient, offset, centred = scratch.base_gradient, scratch.offset, scratch.centred

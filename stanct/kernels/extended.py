@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.compiling import borrowed, compiled, inlined, summed
+from stanct.common.compiling import borrowed, compiled, inlined, shared, summed
 from stanct.kernels.densities import Extended
 from stanct.kernels.evaluation import HALF_LOG_2PI, OK, Scratch, evaluated
 
@@ -22,6 +22,10 @@ def interpolated(knots: Array, values: Array, place: float) -> tuple[float, floa
             beyond = middle
     slope = (values[k + 1] - values[k]) / (knots[k + 1] - knots[k])
     return values[k] + slope * (place - knots[k]), slope
+
+
+# Of a small program's gradient, a call between libraries would take a tenth.
+_evaluated = evaluated.inlined
 
 
 @compiled
@@ -41,11 +45,11 @@ def evaluate_extended(
     return evaluated_extended(borrowed(extended), w, gradient, delta, borrowed(scratch))
 
 
-@inlined
+@shared()
 def evaluated_extended(
     extended: Extended, w: Array, gradient: Array, delta: Array, scratch: Scratch
 ) -> float:
-    """Inlined form of `evaluate_extended` for borrowed records."""
+    """Shared form of `evaluate_extended` for borrowed records."""
     problem, handover, fixed = extended.problem, extended.handover, extended.fixed
     knots, bias, path, room = extended.knots, extended.value, extended.path, extended.room
     dimension, copies, estimated = problem.mean.size, delta.size, fixed.size == 0
@@ -60,7 +64,7 @@ def evaluated_extended(
             if estimated
             else (0.0, 0.0, fixed[i], 1 - fixed[i])
         )
-        status = evaluated(problem, z, slope, scratch.value, scratch)
+        status = _evaluated(problem, z, slope, scratch.value, scratch)
         log_base = -0.5 * _squared(z) - dimension * HALF_LOG_2PI if from_base else 0.0
         delta[i] = log_base - scratch.value[0]
         height, slope_of_path = interpolated(knots, path, beta)

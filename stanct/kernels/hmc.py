@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.compiling import borrowed, compiled, copy
+from stanct.common.compiling import borrowed, compiled, copy, shared
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import (
     DIVERGED,
@@ -20,9 +20,9 @@ from stanct.kernels.evaluation import (
     Scratch,
     State,
     base_terms,
-    evaluate,
     evaluated,
     log_tempered,
+    normals,
     triangular,
 )
 
@@ -197,10 +197,7 @@ def transition(
     """
     state, scratch, rng = borrowed(state), borrowed(scratch), borrowed(rng)
     beta = trajectory.beta
-    kinetic = 0.0
-    for i in range(state.z.size):
-        scratch.momentum[i] = rng.standard_normal()
-        kinetic += scratch.momentum[i] ** 2
+    kinetic = normals(scratch.momentum, rng)
     copy(state.z, scratch.z)
     copy(state.gradient, scratch.gradient)
     phase = Phase(scratch.z, scratch.momentum, scratch.gradient, scratch.value)
@@ -208,11 +205,11 @@ def transition(
     uniform = rng.random()
     if status != OK:
         return 0.0, status, gradients
-    start = log_tempered(state.value[0], scratch.log_base[0], beta) - 0.5 * kinetic
+    start = log_tempered(state.value[0], scratch.log_base[0], beta) - kinetic
     kinetic = 0.0
     for i in range(state.z.size):
-        kinetic += scratch.momentum[i] ** 2
-    end = log_tempered(scratch.value[0], scratch.log_base[1], beta) - 0.5 * kinetic
+        kinetic += 0.5 * scratch.momentum[i] ** 2
+    end = log_tempered(scratch.value[0], scratch.log_base[1], beta) - kinetic
     gain = end - start
     # A NaN in the gradient shows only here, and makes this comparison fail as it should.
     if not gain > -DIVERGENCE:
@@ -248,6 +245,14 @@ def learn_step(table: StepTable, beta: float, probability: float, target: float)
 def tempered_move(
     problem: Problem, state: State, beta: float, mover: Mover, rng: np.random.Generator
 ) -> tuple[float, int, int]:
+    """Make a transition with a jittered step size from the table, see `moved`."""
+    return moved(borrowed(problem), borrowed(state), beta, borrowed(mover), borrowed(rng))
+
+
+@shared()
+def moved(
+    problem: Problem, state: State, beta: float, mover: Mover, rng: np.random.Generator
+) -> tuple[float, int, int]:
     """Make a transition with a jittered step size from the table and a random number of steps.
 
     The number of steps is uniform from 1 to 2 `path_length` / ε, at most `max_steps`. Half of the
@@ -276,8 +281,7 @@ def refresh(problem: Problem, state: State, rng: np.random.Generator, scratch: S
     problem, state = borrowed(problem), borrowed(state)
     rng, scratch = borrowed(rng), borrowed(scratch)
     parts = problem.components
-    for i in range(state.z.size):
-        state.z[i] = rng.standard_normal()
+    normals(state.z, rng)
     if parts.share.size > 0:
         k, rest = 0, rng.random() - parts.share[0]
         while rest >= 0 and k < parts.share.size - 1:
@@ -286,4 +290,4 @@ def refresh(problem: Problem, state: State, rng: np.random.Generator, scratch: S
         copy(state.z, scratch.momentum)
         copy(parts.place[k], state.z)
         triangular(parts.root[k], scratch.momentum, state.z)
-    evaluate(problem, state.z, state.gradient, state.value, scratch)
+    evaluated(problem, state.z, state.gradient, state.value, scratch)

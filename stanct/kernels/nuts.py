@@ -14,7 +14,7 @@ from stanct.common.arrays import Array
 from stanct.common.compiling import borrowed, compiled, inlined, part, summed
 from stanct.engines.embedded import STATISTICS
 from stanct.kernels.densities import Extended
-from stanct.kernels.evaluation import Scratch
+from stanct.kernels.evaluation import Scratch, normals
 from stanct.kernels.extended import evaluate_extended, evaluated_extended
 from stanct.kernels.hmc import DIVERGENCE
 from stanct.kernels.inversion import BetaLaw, draw_beta
@@ -40,6 +40,9 @@ TOLERANCE, HALVINGS = 1.0, 8
 # 1 − β is at least this, where β rounds to 1.
 ROUNDED = 1e-17
 
+# Of a small program's gradient, a call between libraries would take a tenth.
+_evaluated_extended = evaluated_extended.inlined
+
 
 class Subtrees(NamedTuple):
     """Parts of a NUTS trajectory, one in each row.
@@ -56,12 +59,15 @@ class Subtrees(NamedTuple):
         no step was halved.
     level : shape (rows,)
         Level of a part, which has 2^level points.
+    counts : shape (6,)
+        Counts along the trajectory.
     """
 
     vectors: Array
     scalars: Array
     log_weight: Array
     level: Array
+    counts: Array
 
 
 class NutsOut(NamedTuple):
@@ -125,6 +131,7 @@ def make_subtrees(max_depth: int, dimension: int, copies: int) -> Subtrees:
         np.zeros((rows, 2 + copies)),
         np.zeros(rows),
         np.zeros(rows, np.int64),
+        np.zeros(LOG_RATIO + 2),
     )
 
 
@@ -176,11 +183,9 @@ def _log_add(a: float, b: float) -> float:
 @inlined
 def draw_momentum(momentum: Array, inverse: Array, rng: np.random.Generator) -> float:
     """Draw a momentum for a diagonal inverse metric and return its kinetic energy."""
-    kinetic = 0.0
+    kinetic = normals(momentum, rng)
     for i in range(momentum.size):
-        normal = rng.standard_normal()
-        momentum[i] = normal / np.sqrt(inverse[i])
-        kinetic += 0.5 * normal * normal
+        momentum[i] /= np.sqrt(inverse[i])
     return kinetic
 
 
@@ -236,7 +241,7 @@ def small_steps(
     log_density, taken = -np.inf, 0
     while taken < count and high - low < enough:
         _drift(w, momenta, gradient, step, inverse)
-        log_density = evaluate_extended(extended, w, gradient, delta, orbit.scratch)
+        log_density = evaluated_extended(extended, w, gradient, delta, orbit.scratch)
         energy = _kick(momenta, gradient, step, inverse) - log_density
         taken += 1
         if not np.isfinite(energy):
@@ -368,7 +373,7 @@ def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Gene
         before = trees.scalars[end, ENERGY]
         _copy_phase(trees.vectors, end, BEGIN)
         _drift(w, momenta, gradient, step, inverse)
-        log_density = evaluated_extended(orbit.extended, w, gradient, delta, orbit.scratch)
+        log_density = _evaluated_extended(orbit.extended, w, gradient, delta, orbit.scratch)
         energy = _kick(momenta, gradient, step, inverse) - log_density
         counts[STEPS] += 1
         counts[GRADIENTS] += 1
@@ -435,11 +440,11 @@ def nuts_draws(
     trees, inverse, extended = orbit.trees, orbit.inverse, orbit.extended
     vectors, scalars = trees.vectors, trees.scalars
     control, atom = vectors.shape[2] - 1, extended.atom
-    law = BetaLaw(extended.knots, extended.value, atom, np.empty(extended.knots.size))
-    counts = np.zeros(LOG_RATIO + 2)
+    law, counts = BetaLaw(extended.knots, extended.value, atom, extended.masses), trees.counts
     for n in range(out.w.shape[0]):
         depth, valid = 0, True
-        counts[:] = 0.0
+        for k in range(counts.size):
+            counts[k] = 0.0
         if atom > 0 and vectors[STATE, POINT, control] == -np.inf:
             _refresh(orbit, rng)
             counts[STEPS] = counts[GRADIENTS] = counts[ACCEPTED] = 1
@@ -475,10 +480,9 @@ def _refresh(orbit: Orbit, rng: np.random.Generator) -> None:
     """Draw z of row `STATE` from the base; only its δ is of use."""
     vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
     w = vectors[STATE, POINT]
-    for i in range(w.size - 1):
-        w[i] = rng.standard_normal()
+    normals(w[:-1], rng)
     w[w.size - 1] = 0.0
-    evaluate_extended(
+    evaluated_extended(
         orbit.extended, w, vectors[STATE, GRADIENT], scalars[STATE, DELTA:], orbit.scratch
     )
     scalars[STATE, LOG_DENSITY] = scalars[STATE, ENERGY] = 0.0
@@ -493,7 +497,7 @@ def _go_to(orbit: Orbit, beta: float) -> int:
         w[w.size - 1] = -np.inf
         return 0
     w[w.size - 1] = np.log(beta) - np.log(max(1 - beta, ROUNDED))
-    scalars[STATE, LOG_DENSITY] = evaluate_extended(
+    scalars[STATE, LOG_DENSITY] = evaluated_extended(
         orbit.extended, w, vectors[STATE, GRADIENT], scalars[STATE, DELTA:], orbit.scratch
     )
     return 1

@@ -10,7 +10,7 @@ from stanct.common.arrays import Array
 from stanct.common.compiling import borrowed, compiled, copy
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, State, delta_of
-from stanct.kernels.hmc import Mover, refresh, step_at, tempered_move
+from stanct.kernels.hmc import Mover, moved, refresh, step_at
 from stanct.kernels.inversion import BetaLaw, draw_beta, draw_rung
 
 # Acceptances are reported in this many equal bins of β.
@@ -190,7 +190,7 @@ def gibbs_draws(
                 refresh(problem, state, rng, scratch)
                 probability, status, gradients = 1.0, OK, 1
             else:
-                probability, status, gradients = tempered_move(problem, state, beta, mover, rng)
+                probability, status, gradients = moved(problem, state, beta, mover, rng)
                 k = bin_of(beta, out.bins)
                 out.bins[0, k] += 1
                 out.bins[1, k] += probability
@@ -232,9 +232,9 @@ def ladder_scans(
         refresh(problem, State(rungs.z[0], rungs.gradient[0], rungs.value[0]), rng, scratch)
         out.gradients[n] += 1
         for k in range(1, top + 1):
-            state = State(rungs.z[k], rungs.gradient[k], rungs.value[k])
+            state = borrowed(State(rungs.z[k], rungs.gradient[k], rungs.value[k]))
             for _ in range(scanning.transitions):
-                probability, status, gradients = tempered_move(problem, state, betas[k], mover, rng)
+                probability, status, gradients = moved(problem, state, betas[k], mover, rng)
                 out.gradients[n] += gradients
                 out.counts[0, k] += 1
                 out.counts[1, k] += probability

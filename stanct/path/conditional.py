@@ -167,7 +167,7 @@ class Slices:
         size = max(_BATCH // mean.shape[1] ** 2, 1)
         for start in range(0, len(theta), size):
             batch = slice(start, start + size)
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 found = self._newton(theta[batch], mean[batch], spread[batch], colouring, rules)
             yield batch, found
 

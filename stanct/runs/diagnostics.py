@@ -38,6 +38,9 @@ BELOW = 2.0
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
 
+# Where most modes were seen once, so many ascents lead to the best one, or to others as good.
+FOUND_AGAIN = 6
+
 
 def refit(settings: Mapping[str, Any]) -> str:
     """The remedy for a base that does not fit: more refitting rounds than the run had."""
@@ -423,6 +426,35 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
             )
         )
     return tuple(checks)
+
+
+def rough_check(again: int, starts: int, unseen: float) -> Check:
+    """The failed check of a search among very many modes that hardly found the best one again."""
+    return check(
+        "modes",
+        again,
+        FOUND_AGAIN,
+        False,
+        f"Most modes were seen once. Of {starts} ascents, {again} led to the best one or to others "
+        f"as good, and one more ends at a new one with a probability of {unseen:.0%}. A better one "
+        "may be missing.",
+        "Name places near the modes that you expect (inits=), let the search spend more "
+        '(base=stanct.recipe().changing("ascents", rough=0.5)), or narrow the priors of periods.',
+    )
+
+
+def unsettled_check(particles: int, known: int) -> Check:
+    """The failed check of a search whose last annealed particles still found mass elsewhere."""
+    return check(
+        "modes",
+        0,
+        1,
+        False,
+        f"The last of {particles} annealed particles still found new modes, or missed much of the "
+        f"mass of those that are known; {known} known. Others may be missing.",
+        "Name places near the modes that you expect (inits=), or let the search spend more "
+        '(base=stanct.recipe().changing("particles", share=0.5)).',
+    )
 
 
 def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:

@@ -22,7 +22,7 @@ from stanct.runs.diagnostics import tails_check
 from stanct.runs.inference import groups_of
 from stanct.runs.road import Road
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
-from stanct.runs.surveyed import ELSEWHERE, surveyed_checks, surveyed_modes
+from stanct.runs.surveyed import ELSEWHERE, survey_facts, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
 from stanct.runs.verbs import Extendable, Pictured, Reported
 from stanct.runs.verdicts import Check, Verdict
@@ -166,25 +166,7 @@ class Run(Reported, Pictured, Extendable, ABC):
 
     def facts(self) -> dict[str, float]:
         """Single numbers that describe this run, label to value."""
-        survey = self.provenance.get("survey")
-        chance = "chance that another start finds a new mode"
-        if survey is None:
-            return {"starts of the search": 0}
-        if not survey["starts"]:
-            known = len(survey["log_evidence"])
-            apart = "chance that another approximation lies apart"
-            return {"modes found": known, "starts of the search": 0, apart: survey["unseen"]}
-        # Where every mode was found twice, one in so many starts is as much as can be said.
-        known = bool(survey["unseen"])
-        finest = survey.get("finest", 1.0)  # missing in runs that an earlier version saved
-        spikes = {"spikes inside a mode are found if narrower by at most": finest}
-        return {
-            "modes found": len(survey["log_evidence"]),
-            "starts of the search": survey["starts"],
-            "largest radius searched": survey["radius"],
-            chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
-            **(spikes if finest > 1 else {}),
-        }
+        return survey_facts(self.provenance.get("survey"))
 
     def chain_counts(self) -> dict[str, Array]:
         """Counts in each chain after its warm-up, label to shape (chains,)."""
@@ -196,7 +178,8 @@ class Run(Reported, Pictured, Extendable, ABC):
         reached = self.base is not None and not self.base.is_gaussian
         with one_blas_thread():
             tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
-            modes = surveyed_checks(self.mode_columns, self.lost_remedy)
+            survey = self.provenance.get("survey")
+            modes = surveyed_checks(self.mode_columns, self.lost_remedy, survey)
             return Checks(
                 (*self._program_checks(), *self._checks(), *modes, *tails, *self._beyond())
             )

@@ -11,7 +11,14 @@ from stanct.common.arrays import Array
 from stanct.estimates.modes import mode_columns
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
-from stanct.runs.diagnostics import WORTH, Check, modes_check
+from stanct.runs.diagnostics import (
+    FOUND_AGAIN,
+    WORTH,
+    Check,
+    modes_check,
+    rough_check,
+    unsettled_check,
+)
 
 AGAIN = (
     "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
@@ -63,9 +70,45 @@ def surveyed_modes(run: Draws, evidence: Evidence | None) -> dict[str, Array] | 
     return mode_columns(survey, z, unwhiten, run.target_log_weights, evidence)
 
 
-def surveyed_checks(modes: Mapping[str, Array] | None, remedy: str) -> tuple[Check, ...]:
-    """Check that a run has lost no mode that its pilots measured."""
-    return () if modes is None else (modes_check(modes, remedy),)
+def surveyed_checks(
+    modes: Mapping[str, Array] | None, remedy: str, survey: Mapping[str, Any] | None
+) -> tuple[Check, ...]:
+    """Check that a run has lost no mode that its pilots measured, and that a search had an end."""
+    if modes is None:
+        return ()
+    known = survey or {}
+    again = known.get("again")
+    if again is not None and again < FOUND_AGAIN:
+        return (rough_check(again, known["starts"], known["unseen_of_any"]),)
+    if known.get("settled") is False:
+        return (unsettled_check(known["particles"], len(modes["weight"])),)
+    return (modes_check(modes, remedy),)
+
+
+def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
+    """Single numbers that describe a search, label to value."""
+    chance = "chance that another start finds a new mode"
+    if survey is None:
+        return {"starts of the search": 0}
+    if not survey["starts"]:
+        known = len(survey["log_evidence"])
+        apart = "chance that another approximation lies apart"
+        return {"modes found": known, "starts of the search": 0, apart: survey["unseen"]}
+    # Where every mode was found twice, one in so many starts is as much as can be said.
+    known = bool(survey["unseen"])
+    # Runs that an earlier version saved have fewer numbers.
+    finest = survey.get("finest", 1.0)
+    spikes = {"spikes inside a mode are found if narrower by at most": finest}
+    any_mode = {"chance that it ends at a new one, however light": survey.get("unseen_of_any")}
+    return {
+        "modes found": len(survey["log_evidence"]),
+        "starts of the search": survey["starts"],
+        "largest radius searched": survey["radius"],
+        chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
+        **(any_mode if survey.get("unseen_of_any") else {}),
+        "annealed particles of the search": survey.get("particles", 0),
+        **(spikes if finest > 1 else {}),
+    }
 
 
 def searched(run: Draws, *, spikes: bool = True) -> str:

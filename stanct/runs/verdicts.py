@@ -231,3 +231,6 @@ class Verdict:
         if not self.evidence:
             return f"Not to be trusted: {count}."
         return f"Not to be trusted: {count}, and log Z is not the evidence anyway."
+
+    def __str__(self) -> str:
+        return "\n".join(f"{question} {answer}" for question, answer in self.answers.items())

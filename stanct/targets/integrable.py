@@ -366,14 +366,19 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
             inside = middle
         else:
             outside = middle
-    edge = (start + inside * step)[step != 0]
-    if not (np.abs(edge[:, None] - LIMITS) < NEAR).any():
+    # The coordinate whose numbers end there.
+    ends = (step != 0) & (np.abs((start + inside * step)[:, None] - LIMITS) < NEAR).any(axis=1)
+    if not ends.any():
         return False
     # With more digits it might fall off, as a Gaussian does on whose slope the line ends.
-    return _would_go_on(
-        log_densities(start + inside * PARTS[:, None] * step),
-        2**DOUBLINGS / (PARTS[1] - PARTS[0]),
-    )
+    places = start + inside * PARTS[:, None] * step
+    values = log_densities(places)
+    own = inside * (PARTS - PARTS[0])[:, None] * np.where(ends, step, 0.0)
+    alone = log_densities(np.concatenate([places[0] + own, places[-1:] - own[-1:]]))
+    # Where the others add their own change to that of the coordinate, they have axes of their own.
+    if abs(alone[-1] - alone[0] - values[-1] + alone[-2]) < -np.log(KEEPS):
+        values = alone[:-1]
+    return _would_go_on(values, 2**DOUBLINGS / (PARTS[1] - PARTS[0]))
 
 
 def _would_go_on(values: Array, steps: float) -> bool:

@@ -1,0 +1,119 @@
+"""Wide mass around a spike, which the Gaussian of the spike's curvature says nothing of.
+
+A spike on a wide bulk is the bulk's only mode, and its own Gaussian fits. Draws of the same shape
+and many widths find the bulk, and a Gaussian is fitted to what the known modes leave of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stanct.bases.local import LocalFit
+from stanct.bases.score import unexplained
+from stanct.common.arrays import Array, even_share, log_sum_exp
+from stanct.path.gaussian import GaussianBase
+
+# Draws are so many times as wide as the mode, so many of each.
+WIDTHS, DRAWS = tuple(2.0 ** (k / 2) for k in range(2, 11)), 40
+# A draw tells of mass outside of all known modes only if its weight is no further below all known
+# mass than this, in nats.
+WEIGHTY = 6.0
+# The bulk's Gaussian is fitted in so many rounds of draws of it, this much wider, so many for each
+# dimension and at least. It holds if this share of the last draws counts.
+ROUNDS, WIDER, FOR_EACH, FEWEST, EVEN = 6, 1.1, 50, 500, 0.3
+# What the known modes leave of the target is where it exceeds their Gaussians by so many nats.
+APART = 1.0
+# Weights are flattened by no smaller a power.
+LEAST_POWER = 1e-3
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What wide draws around a mode tell.
+
+    Attributes
+    ----------
+    strays : shape (n, D)
+        Draws in mass outside of all known modes that no Gaussian holds.
+    fit
+        A Gaussian that holds it.
+    evaluations
+        Log densities spent.
+    """
+
+    strays: Array = field(repr=False)
+    fit: LocalFit | None
+    evaluations: int
+
+
+def log_mass(fits: Sequence[LocalFit], x: Array) -> Array:
+    """Log of the sum of the fits' Gaussians times their evidences at points, shape (n,)."""
+    terms = [fit.log_evidence + fit.gaussian.log_density(x) for fit in fits]
+    return np.asarray(log_sum_exp(np.array(terms), axis=0))
+
+
+def surroundings(
+    log_densities: Callable[[Array], Array],
+    fit: LocalFit,
+    known: Sequence[LocalFit],
+    rng: np.random.Generator,
+) -> Surroundings:
+    """Look around a mode for mass outside of all known ones.
+
+    Parameters
+    ----------
+    log_densities
+        Log densities of the target at points of shape (n, D).
+    known
+        All modes that are known, with this one.
+    """
+    total = float(log_sum_exp(np.array([one.log_evidence for one in known])))
+    strays, masses, evaluations = [], [], 0
+    for width in WIDTHS:
+        q = GaussianBase.from_covariance(fit.mean, width**2 * fit.covariance)
+        x = q.unwhiten(q.draw(rng, DRAWS))
+        beyond, log_weights = _left_over(log_densities, known, q, x)
+        evaluations += len(x)
+        strays.append(x[beyond & (log_weights > total - WEIGHTY)])
+        masses.append(log_sum_exp(log_weights) - np.log(DRAWS))
+    if not any(len(one) for one in strays):
+        return Surroundings(strays[0], None, evaluations)
+    mean, covariance = fit.mean, WIDTHS[int(np.argmax(masses))] ** 2 * fit.covariance
+    count = max(FEWEST, FOR_EACH * mean.size)
+    for _ in range(ROUNDS):
+        q = GaussianBase.from_covariance(mean, WIDER * covariance)
+        x = q.unwhiten(q.draw(rng, count))
+        _, log_weights = _left_over(log_densities, known, q, x)
+        evaluations += count
+        even, share = even_share(log_weights), _flattened(log_weights, 5 * mean.size / count)
+        mean = share @ x
+        covariance = (share * (x - mean).T) @ (x - mean)
+    if even < EVEN:
+        return Surroundings(np.concatenate(strays), None, evaluations)
+    mass = float(log_sum_exp(log_weights) - np.log(count))
+    found = LocalFit(mean, covariance, mass, x[rng.choice(count, 100, p=share)])
+    left = [x for x in strays if len(x)]
+    still = [x[unexplained(log_densities(x), log_mass([*known, found], x))] for x in left]
+    evaluations += sum(map(len, left))
+    return Surroundings(np.concatenate(still), found, evaluations)
+
+
+def _flattened(log_weights: Array, least: float) -> Array:
+    """Weights of sum one, of which at least a share counts: powers of those that are given."""
+    power = 1.0
+    while even_share(power * log_weights) < least and power > LEAST_POWER:
+        power /= 2
+    flat = power * log_weights
+    return np.exp(flat - log_sum_exp(flat))
+
+
+def _left_over(
+    log_densities: Callable[[Array], Array], known: Sequence[LocalFit], q: GaussianBase, x: Array
+) -> tuple[Array, Array]:
+    """Whether draws are outside of all known modes, and log weights of what these leave there."""
+    log_density, explained = log_densities(x), log_mass(known, x)
+    left = np.where(log_density - explained > APART, log_density, -np.inf)
+    return unexplained(log_density, explained), left - q.log_density(x)
