@@ -32,7 +32,9 @@ def test_errors_of_log_z_and_of_a_mean_are_calibrated(exact: Exact, seed: int) -
     scores = []
     for child in np.random.SeedSequence(seed).generate_state(REPEATS):
         run = sampled("joint", target, **options, seed=int(child), progress=False)
-        log_z = (run.evidence.log_z - exact.log_z) / run.evidence.std_error
+        # A run of so few draws may have no round trip, and then says no number.
+        evidence = run.bare_evidence
+        log_z = (evidence.log_z - exact.log_z) / evidence.std_error
         found = run.expect(name)
         scores.append([log_z, np.ravel((found.value - mean) / found.std_error)[0]])
     z = np.abs(scores)

@@ -204,6 +204,14 @@ def is_flat(fit: LocalFit) -> bool:
     return bool(variances[-1] > FLAT * variances[0])
 
 
+def unit_wide(fit: LocalFit) -> LocalFit:
+    """A fit of curvatures whose variances are at most 1 in all directions, and its place alone."""
+    variances, axes = np.linalg.eigh(fit.covariance)
+    within = np.minimum(variances, 1.0)
+    log_evidence = fit.log_evidence + 0.5 * float(np.log(within / variances).sum())
+    return LocalFit(fit.mean, (axes * within) @ axes.T, log_evidence, fit.mean[None])
+
+
 def inside(fit: LocalFit, density: SampledDensity) -> LocalFit:
     """The fit with those of its points at which the density is finite, or its mean if none is."""
     points = fit.points[np.isfinite(density.log_densities(fit.points))]

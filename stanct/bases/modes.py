@@ -23,6 +23,7 @@ from stanct.bases.local import (
     explains,
     inside,
     is_flat,
+    unit_wide,
 )
 from stanct.bases.loop import USUAL, Maker, Proposal, State
 from stanct.bases.pilots import (
@@ -413,7 +414,7 @@ def _for_pilots(state: State) -> list[LocalFit]:
     # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
     floor = max(fit.log_evidence for fit in approximate) - FAINT
     # The width of a ridge would make one mode of all modes.
-    others = [_around(fit.mean, approximate) if is_flat(fit) else fit for fit in others]
+    others = [unit_wide(fit) if is_flat(fit) else fit for fit in others]
     others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
     if not state.search.ascents:  # too many dimensions for a search
         others += [_around(place, approximate) for place in state.hints.places]

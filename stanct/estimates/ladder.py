@@ -80,14 +80,18 @@ class LadderEstimator:
             else:
                 rises, falls = _logistic(up), _logistic(-down)
                 slope = (rises * (1 - rises)).mean() + (falls * (1 - falls)).mean()
-                result[..., k] = (rises - falls) / slope
+                # Without overlap, no draw tells how far the rungs are apart.
+                result[..., k] = (rises - falls) / slope if slope else np.inf
         return result
 
     def within_errors(self, way: str) -> tuple[Array, float]:
         """Standard errors of log z above rung 0, shape (K − 1,), and the last effective size."""
         sums = np.cumsum(self._influences(way), axis=-1)
-        sizes = np.array([effective_size(sums[..., k]) for k in range(sums.shape[-1])])
-        return sums.std(axis=(0, 1)) / np.sqrt(sizes), float(sizes[-1])
+        errors, size = np.full(sums.shape[-1], np.inf), 0.0
+        for k in range(errors.size):
+            size = effective_size(sums[..., k]) if np.isfinite(sums[..., k]).all() else 0.0
+            errors[k] = sums[..., k].std() / np.sqrt(size) if size else np.inf
+        return errors, size
 
     def chain_log_z(self, way: str = "bridge") -> Array:
         """log Z from each ladder alone, shape (chains,)."""
