@@ -122,7 +122,7 @@ def test_constants_below_the_error_do_not_matter() -> None:
 def test_what_cannot_be_checked_fails_nothing_and_is_said() -> None:
     proper, found = program_checks({"omissions": [omitted(None, "missing_constant")]}, 0.01)
     assert proper.passed and found.passed
-    assert found.message.endswith(" What line 2 adds cannot be checked.")
+    assert found.message.endswith(" Whether line 2 is normalised cannot be checked.")
     assert program_checks({}, 0.01) == ()  # a Python function
 
 

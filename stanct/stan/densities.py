@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from stanct.stan.accumulators import accumulators
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import (
@@ -78,8 +79,10 @@ class Densities:
     ----------
     found : list[Density]
         The densities, in the order of the text.
-    increments : list[Increment]
-        Increments of the target that depend on parameters but contain no density.
+    sums : frozenset[str]
+        Variables that collect terms of the target, as `target` does. See `accumulators`.
+    increments : list[Increment | Assign]
+        Increments of the target or of its sums that depend on parameters but contain no density.
     jacobians : list[Increment]
         Increments of the log Jacobian.
     in_variates : set[str]
@@ -107,11 +110,12 @@ class Densities:
         for block in _BLOCKS:
             if block in program.blocks:
                 self._flow(program.blocks[block].statements, set())
+        self.sums = accumulators(program)
         # Variables to which the log of a density is assigned, directly or through another variable.
         self._holders: set[str] = set()
         self._find_holders()
         self.found: list[Density] = []
-        self.increments: list[Increment] = []
+        self.increments: list[Increment | Assign] = []
         self.jacobians: list[Increment] = []
         self.in_variates: set[str] = set()
         self.by_hand: set[str] = set()
@@ -200,6 +204,16 @@ class Densities:
         self._flows.setdefault(name, set()).update(sources)
 
     # Densities
+
+    def sum_of(self, statement: Statement) -> str:
+        """Return the sum that a statement adds to: `target`, one of `sums`, or an empty string."""
+        if isinstance(statement, Increment):
+            return statement.accumulator
+        one = isinstance(statement, Assign) or (
+            isinstance(statement, Declare) and len(statement.names) == 1
+        )
+        (name, _), *_ = self._assigned(statement) if one else [("", None)]
+        return name if name in self.sums else ""
 
     def calls(self, tokens: Range) -> Iterator[tuple[str, Range]]:
         """Yield the name and arguments of every function call in a range, outer before inner."""
@@ -295,6 +309,8 @@ class Densities:
             elif isinstance(statement, Call):
                 self.used |= self.roots(self.names(statement.tokens))
                 self._opaque_calls(statement.tokens)
+            elif isinstance(statement, Assign) and self.sum_of(statement):
+                self._increment(statement, inside, scope)
             elif isinstance(statement, Assign | Declare):
                 self._assignment(statement, inside, scope)
 
@@ -310,13 +326,16 @@ class Densities:
             if name in self._holders:
                 self.by_hand |= self._past_densities(value)
 
-    def _increment(self, statement: Increment, inside: tuple[Compound, ...], scope: Scope) -> None:
+    def _increment(
+        self, statement: Increment | Assign, inside: tuple[Compound, ...], scope: Scope
+    ) -> None:
         value = statement.value
         self.used |= self.roots(self.names(value))
         self._opaque_calls(value)
         self._calls_of_densities(statement, value, inside, scope)
         self.by_hand |= self._past_densities(value)
-        if self.roots(self._names_past_sizes(value)) and not self.has_density(value):
+        names = self._names_past_sizes(value) - self.sums
+        if self.roots(names) and not self.has_density(value):
             self.increments.append(statement)
 
     def _calls_of_densities(
@@ -336,7 +355,7 @@ class Densities:
                 continue
             variate, others = self.syntax.conditioned(arguments)
             alone = arguments.first - 2 in firsts and arguments.stop + 1 in ends
-            added, family = alone and isinstance(statement, Increment), match["family"]
+            added, family = alone and bool(self.sum_of(statement)), match["family"]
             self._density(
                 Density(statement, family, variate, tuple(others), added, alone, inside, scope)
             )
@@ -384,7 +403,7 @@ class Densities:
             if token not in inside and self.names(Range(token, token + 1))
         }
         # Variables that hold densities are analysed where they are assigned.
-        return self.roots(outside - self._holders)
+        return self.roots(outside - self._holders - self.sums)
 
     def summands(self, value: Range) -> list[tuple[Range, bool]]:
         """Split a sum into its terms; none for a choice between values. See `terms_of_sum`."""
