@@ -17,6 +17,7 @@ import stanct
 from stanct import StanctError
 from stanct.cli.main import main
 from stanct.common.errors import ProgramError
+from stanct.runs.screen import screen
 from stanct.stan.omissions import omissions, renormalised
 from stanct.stan.program import Program
 from stanct.stan.supports import FAMILIES, constant, mass
@@ -625,6 +626,15 @@ def test_a_renormalisation_that_changes_nothing_says_so(
         file = written_to(tmp_path / "program.stan", source)
         assert main(["temper", file, "--half-priors", "renormalise"]) == 0
         assert ("renormalise changed nothing" in capsys.readouterr().err) is says
+
+
+def test_the_first_screen_says_what_cannot_be_checked() -> None:
+    source = "parameters { real m; } model { target += -0.5 * square(m); }"
+    run = stanct.temper(source).sample(draws=100, seed=1, progress=False)
+    assert "normalised" not in run.warnings
+    assert "Whether line 1 is normalised cannot be checked." in " ".join(
+        " ".join(screen(run)).split()
+    )
 
 
 def test_no_bayes_factor_of_improper_priors(
