@@ -182,6 +182,10 @@ def test_comparisons_say_it_and_let_equal_amounts_cancel() -> None:
         stanct.compare(flat, proper)
     allowed = stanct.compare(flat, flat, names=["one", "two"], improper="allow")
     assert allowed.is_reliable
+    unshared = stanct.compare(flat, proper, improper="allow")
+    assert unshared.verdict.startswith("No Bayes factor: flat has improper priors")
+    assert "evidence" not in unshared.verdict and not unshared.is_reliable
+    assert unshared.warnings_of("flat") == ("proper_prior",)
 
 
 def test_the_page_answers_both_questions() -> None:

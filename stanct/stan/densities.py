@@ -107,7 +107,7 @@ class Densities:
         self._closures: dict[str, frozenset[str]] = {}
         self._variables = self._declared()
         self._flows: dict[str, set[str]] = {}
-        for block in _BLOCKS:
+        for block in ("transformed data", *_BLOCKS):
             if block in program.blocks:
                 self._flow(program.blocks[block].statements, set())
         self.sums = accumulators(program)
@@ -155,10 +155,29 @@ class Densities:
 
     def roots(self, names: Iterable[str]) -> set[str]:
         """Return the parameters on whose values the named variables depend."""
-        found: set[str] = set()
-        for name in names:
-            found |= self._closure(name)
-        return found & self.parameters
+        return self._reached(names) & self.parameters
+
+    def perhaps_observed(self) -> set[str]:
+        """Return the data that may be observations: all but those that no variate depends on.
+
+        What flows into the target past known densities may be observed, too.
+        """
+        ranges = [density.variate for density in self.found]
+        outside: set[str] = set()
+        for block in _BLOCKS:
+            for statement in walk(self._statements(block)):
+                if isinstance(statement, Increment | Assign) and self.sum_of(statement):
+                    outside |= self._outside_densities(statement.value)
+                for name, arguments in self.calls(statement.tokens):
+                    own = not _DENSITY.fullmatch(name) and name in self._functions
+                    ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
+        for density in self.found:
+            ranges += density.arguments if self.is_users(density.family) else ()
+        reached = self._reached(outside.union(*map(self.names, ranges)))
+        return reached & set(self.program.data_names)
+
+    def _reached(self, names: Iterable[str]) -> set[str]:
+        return set[str]().union(*map(self._closure, names))
 
     def _closure(self, name: str) -> frozenset[str]:
         if name not in self._closures:
@@ -209,10 +228,10 @@ class Densities:
         """Return the sum that a statement adds to: `target`, one of `sums`, or an empty string."""
         if isinstance(statement, Increment):
             return statement.accumulator
-        one = isinstance(statement, Assign) or (
-            isinstance(statement, Declare) and len(statement.names) == 1
-        )
-        (name, _), *_ = self._assigned(statement) if one else [("", None)]
+        assigned: list[tuple[str, Range]] = []
+        if isinstance(statement, Assign | Declare):
+            assigned = self._assigned(statement)
+        name = assigned[0][0] if len(assigned) == 1 else ""
         return name if name in self.sums else ""
 
     def calls(self, tokens: Range) -> Iterator[tuple[str, Range]]:
@@ -393,17 +412,20 @@ class Densities:
 
     def _past_densities(self, value: Range) -> set[str]:
         """Return the parameters that enter an expression outside of the densities that it calls."""
+        # Variables that hold densities are analysed where they are assigned.
+        return self.roots(self._outside_densities(value) - self._holders - self.sums)
+
+    def _outside_densities(self, value: Range) -> set[str]:
+        """Return the variables that an expression names outside of the densities that it calls."""
         inside: set[int] = set()
         for name, arguments in self.calls(value):
             if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name):
                 inside.update(range(*arguments))
-        outside = {
+        return {
             self.syntax.word(token)
             for token in range(*value)
             if token not in inside and self.names(Range(token, token + 1))
         }
-        # Variables that hold densities are analysed where they are assigned.
-        return self.roots(outside - self._holders - self.sums)
 
     def summands(self, value: Range) -> list[tuple[Range, bool]]:
         """Split a sum into its terms; none for a choice between values. See `terms_of_sum`."""
