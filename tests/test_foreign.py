@@ -153,6 +153,13 @@ def test_tables_of_r(chains: bool, draws: dict[str, np.ndarray], tmp_path: Path)
     assert found.lp is not None and np.array_equal(found.lp, LP[:count]) and found.lost == 0
 
 
+def test_several_files_have_no_draws(draws: dict[str, np.ndarray], tmp_path: Path) -> None:
+    files = [write_csv(tmp_path / f"{k}.csv", draws, k) for k in (0, 1)]
+    for paths, has in ((files, "have"), (files[:1], "has")):
+        with pytest.raises(StanctError, match=rf"0\.csv {has} no draws of the parameter `t`"):
+            read_fit(paths, {**SHAPES, "t": ()})
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [("b_condition", True), ("sd_subject__Intercept", True), ("b_Intercept", False), ("t", False)],

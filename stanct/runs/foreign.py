@@ -267,8 +267,10 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
 def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
     """Draws of a parameter, shape (chains, draws, *shape)."""
     if name not in found.variables:
+        has = "have" if found.origin.startswith("the files") else "has"
         raise StanctError(
-            f"{found.origin[0].upper()}{found.origin[1:]} has no draws of the parameter `{name}`.",
+            f"{found.origin[0].upper()}{found.origin[1:]} {has} no draws of the parameter "
+            f"`{name}`.",
             remedy="The bridge needs all parameters of the program. Found: "
             f"{', '.join(found.variables) or 'nothing'}.{_of_brms(found.variables)}",
         )
