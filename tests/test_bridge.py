@@ -478,7 +478,7 @@ def test_a_mean_field_normal_of_a_logistic_regression_is_told(seed: int) -> None
     y = rng.random(1000) < expit(x @ [0.5, -0.3, 0.2])
     data = {"n": 1000, "x": x, "y": y.astype(int)}
     model = model_of(LOGISTIC)
-    b = np.zeros(3)
+    b, precision = np.zeros(3), np.eye(3)
     for _ in range(20):  # Newton's method
         p = expit(x @ b)
         precision = x.T @ (x * (p * (1 - p))[:, None]) + np.eye(3) / 4

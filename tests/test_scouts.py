@@ -17,13 +17,14 @@ from test_rounds import TARGET, base_of, round_of
 
 import stanct
 from stanct.bases import makers, modes
+from stanct.bases.ascents import SCANS
 from stanct.bases.fits import LEAST_SHRINKAGE, explored, fit_base
 from stanct.bases.known import FitSeeds, Modes
 from stanct.bases.local import LocalFit, moment_match
 from stanct.bases.pilots import TRIAL, needless
 from stanct.bases.recipes import RECIPES
 from stanct.bases.scouts import Scouts, annealed_scouts
-from stanct.bases.search import SCANS
+from stanct.bases.search import TIMES
 from stanct.bases.starts import STARTS
 from stanct.common.errors import EngineError
 from stanct.engines import embedded
@@ -88,7 +89,7 @@ def test_one_mode_needs_no_scouts(seed: int) -> None:
     assert not fitted.separated
     assert len(found.fits) == 1 and found.complete
     cost = {stage.maker: stage.evaluations for stage in fitted.road}
-    assert cost["ascents"] == SCANS and cost["curvature"] > TRIAL
+    assert cost["ascents"] == (1 + TIMES) * SCANS and cost["curvature"] > TRIAL
     assert fitted.evaluations == sum(cost.values())
     np.testing.assert_allclose(np.diag(fitted.base.covariance), 4.0, rtol=1e-6)
 

@@ -45,6 +45,7 @@ class Optimum:
     value: float
     precision: Array
     seen: int = 1
+    scanned: bool = False  # whether a scan led there, and no ascent from afar
 
     @cached_property
     def root(self) -> Array:

@@ -61,9 +61,11 @@ def with_ends_of(
         one.seen = ascents.get(id(one), 0)
     count = those_that_count(modes)
     new = any(all(one is not other for other in found.optima) for one in count)
-    logs = np.array([one.log_mass for one in count])
-    mass = np.exp(logs - log_sum_exp(logs))
-    hit = np.unique(each_height(count, points).argmax(axis=0))
+    # No particle comes into a spike that only a scan has found.
+    wide = [one for one in count if not one.scanned]
+    logs = np.array([one.log_mass for one in wide])
+    mass = np.exp(logs - log_sum_exp(logs)) if wide else np.ones(1)
+    hit = np.unique(each_height(wide, points).argmax(axis=0)) if wide else [0]
     fits, seen = fits_of(modes, np.random.default_rng(len(modes)))
     joined = replace(
         found, fits=fits, seen=seen, optima=tuple(modes), ends=len(modes),

@@ -200,6 +200,8 @@ def search(
             break
     if outskirts and FEW_TO_SCAN < dimension <= FEW:
         _looked_around(counted, modes, np.random.default_rng(further[0]))
+    for mode in modes:
+        mode.scanned = mode not in found.optima
     fits, seen = fits_of(modes, rng)
     near = rounds * SHARES[0] * np.array(BY_WIDTH)
     within = TIMES * np.array(BY_WITHIN) / sum(BY_WITHIN)

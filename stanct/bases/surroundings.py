@@ -83,6 +83,7 @@ def surroundings(
         return Surroundings(strays[0], None, evaluations)
     mean, covariance = fit.mean, WIDTHS[int(np.argmax(masses))] ** 2 * fit.covariance
     count = max(FEWEST, FOR_EACH * mean.size)
+    even, x, log_weights, share = 0.0, mean[None], np.zeros(1), np.ones(1)
     for _ in range(ROUNDS):
         q = GaussianBase.from_covariance(mean, WIDER * covariance)
         x = q.unwhiten(q.draw(rng, count))

@@ -68,7 +68,7 @@ class Bridge:
     def _solved(self, log_ratio: Array) -> float:
         if not (np.isfinite(self.base_log_ratio).any() and np.isfinite(log_ratio).all()):
             return np.nan
-        return bridge_log_z(log_ratio.ravel(), self.base_log_ratio, self.share)
+        return bridge_log_z(log_ratio.ravel(), self.base_log_ratio, share=self.share)
 
     def _log_f(self) -> Array:
         return bridge_terms(self.log_ratio, self.log_z, self.share)

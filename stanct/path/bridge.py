@@ -8,7 +8,7 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.roots import root_between
 
 
-def bridge_log_z(log_ratio: Array, base_log_ratio: Array, share: float | None = None) -> float:
+def bridge_log_z(log_ratio: Array, base_log_ratio: Array, *, share: float | None = None) -> float:
     """Log of the normalising constant of a density p, from draws of p and of a normalised q.
 
     Where p vanishes at all draws of q, it is the median of the log ratios at draws of p.

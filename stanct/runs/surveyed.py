@@ -99,13 +99,13 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     # Runs that an earlier version saved have fewer numbers.
     finest = survey.get("finest", 1.0)
     spikes = {"spikes inside a mode are found if narrower by at most": finest}
-    any_mode = {"chance that it ends at a new one, however light": survey.get("unseen_of_any")}
+    light = survey.get("unseen_of_any") or 0.0
     return {
         "modes found": len(survey["log_evidence"]),
         "starts of the search": survey["starts"],
         "largest radius searched": survey["radius"],
         chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
-        **(any_mode if survey.get("unseen_of_any") else {}),
+        **({"chance that it ends at a new one, however light": light} if light else {}),
         "annealed particles of the search": survey.get("particles", 0),
         **(spikes if finest > 1 else {}),
     }

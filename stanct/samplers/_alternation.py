@@ -381,13 +381,12 @@ def _so_far(
 
 def _joined(blocks: list[list[GibbsOut]]) -> GibbsOut:
     """Join the blocks of all chains: fields of shape (chains, draws, ...), with bins summed."""
-    joined = {
-        name: np.stack(
-            [np.concatenate([getattr(block, name) for block in chain]) for chain in blocks]
-        )
-        for name in GibbsOut._fields[:-1]
-    }
-    bins = np.sum([block.bins for chain in blocks for block in chain], axis=0)
+    every = [block for chain in blocks for block in chain]
+    joined = {}
+    for name in GibbsOut._fields[:-1]:
+        rows = np.concatenate([getattr(block, name) for block in every])
+        joined[name] = rows.reshape(len(blocks), -1, *rows.shape[1:])
+    bins = np.sum([block.bins for block in every], axis=0)
     return GibbsOut(bins=bins, **joined)
 
 
