@@ -27,6 +27,8 @@ from stanct.estimates.bridge import (
     reshuffled_halves,
 )
 from stanct.runs.bridge import BridgeRun
+from stanct.runs.screen import screen
+from stanct.runs.verdicts import failures
 from stanct.stan.program import Program
 
 Draws = dict[str, np.ndarray]
@@ -182,11 +184,13 @@ class TestAMissedMode:
             model_of(TWO_MODES.source), None, _missed(rng, (4, 500)), search=False, seed=1
         )
         assert run.warnings == ()
+        assert "No search looked for modes." in " ".join(screen(run))
         assert run.evidence.log_z == pytest.approx(3.5 + np.log(0.7), abs=0.01)
 
     def test_the_search_warns(self, rng: np.random.Generator) -> None:
         run = stanct.bridge(model_of(TWO_MODES.source), None, _missed(rng, (4, 500)), seed=1)
         assert run.warnings == ("unseen",)
+        assert "A search looked from random starts" in " ".join(screen(run))
         assert run.evidence.warnings == ("unseen",)
         share = next(check for check in run.diagnostics if check.name == "unseen").value
         assert share == pytest.approx(0.3, abs=0.03)
@@ -252,6 +256,10 @@ class TestDoubt:
         assert self.bridged({**fit, "lp__": own + 17}).is_reliable
         other = own + np.square(fit["b"][..., 0])
         assert self.bridged({**fit, "lp__": other}).warnings == ("program",)
+        # It is the cause of whatever else fails.
+        fit["b"][0] += 1.5
+        run = self.bridged({**fit, "lp__": other})
+        assert failures(run.diagnostics)[0].name == "program" and len(run.warnings) > 1
 
     def test_chains_that_disagree(self, rng: np.random.Generator) -> None:
         fit = _line(rng, (4, 200))

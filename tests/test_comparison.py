@@ -163,8 +163,10 @@ def test_errors_are_propagated(nested: list[stanct.TemperedRun]) -> None:
 
 @pytest.mark.parametrize(
     ("log", "error", "words"),
-    [(0.9, 0.0, "bare mention"), (-2, 0.1, "positive"), (4, 0.1, "strong"), (9, 1, "very strong"),
-     (9, 2.5, "strong"), (9, 5, "bare mention"), (-9, 5, "bare mention")],
+    [(1.09, 0.0, "bare mention"), (1.1, 0.0, "positive"), (-2, 0.1, "positive"),
+     (2.99, 0.0, "positive"), (3.0, 0.0, "strong"), (4, 0.1, "strong"), (5.01, 0.0, "strong"),
+     (5.02, 0.0, "very strong"), (9, 1, "very strong"), (9, 2.5, "strong"),
+     (9, 5, "bare mention"), (-9, 5, "bare mention")],
 )  # fmt: skip
 def test_strength_counts_the_error(log: float, error: float, words: str) -> None:
     assert BayesFactor(log, error).strength.endswith(words)
@@ -209,16 +211,19 @@ def test_notes_say_what_could_not_be_checked(nested: list[stanct.TemperedRun]) -
     assert "same program on the same data" in found.notes[-1]
     x, y = design()
     source = """
-    data { int N; vector[N] y; vector[N] w; }
+    data { int N; vector[N] y; vector[N] w; vector[N] v; real u; }
+    transformed data { vector[N] log_v = log(v); }
     parameters { real m; }
-    model { m ~ std_normal(); y ~ normal(m * w, 1); }
+    model { m ~ std_normal(); y ~ normal(m * w, 1); log_v ~ normal(m, 1); target += -square(u); }
     """
-    few = sample(source, {"N": 20, "y": y, "w": x[:, 1], "unused": 3}, "few", draws=60)
+    data = {"N": 20, "y": y, "w": x[:, 1], "v": np.exp(y), "u": 0.0, "unused": 3}
+    few = sample(source, data, "few", draws=60)
     found = compare(nested[0], few)
     notes = " ".join(found.notes)
     assert "few has warnings" in notes and "round_trips" in found.table.loc["few", "warnings"]
     assert "Not to be relied on" in found.verdict and not found.is_reliable
-    assert "uses the data w: if these are observations" in notes and "unused" not in notes
+    assert "Not all models have the data v, u of few; observations must be the same" in notes
+    assert "unused" not in notes
 
 
 def test_command(

@@ -70,7 +70,11 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ({"N": 2.0}, 2, r"`N` is declared int, but data has 2\.0(?s:.)*Write 2: in Python by int"),
         ({"y": np.array([0.0, 3.0])}, 4, r"`y\[1\]` is declared int, but data has 0\.0.*real"),
         ({"y": [0, 1.0]}, 4, r"`y\[2\]` is declared int, but data has 1\.0(?s:.)*astype"),
-        ({"N": [2]}, 2, r"no size \(one number\), but data has an array of 1"),
+        (
+            {"N": [2]},
+            2,
+            r"no size \(one number\), but data has an array of 1\.(?s:.)*auto_unbox = TRUE",
+        ),
         ({"y": [0, 3, 1]}, 4, r"size \[N = 2\], but data has an array of 3"),
         ({"y": [0, 4]}, 4, r"`y\[2\]` is 4 in data, above the declared upper bound 3"),
         ({"X": [[1, 2]]}, 5, r"size \[N = 2, K \+ 1 = 2\], but data has an array of 1 x 2"),

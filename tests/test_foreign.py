@@ -133,6 +133,43 @@ def test_every_form_gives_the_same_draws(
     assert found.divergent == 0.2
 
 
+@pytest.mark.parametrize("chains", [True, False])
+def test_tables_of_r(chains: bool, draws: dict[str, np.ndarray], tmp_path: Path) -> None:
+    """write.csv quotes names, which have commas, and adds a nameless column of row names."""
+    names = ["lp__", "s", *(f"a[{i},{j}]" for i in (1, 2) for j in (1, 2, 3)), "a_b[1,x]"]
+    more = [".chain", ".iteration", ".draw"] if chains else []
+    lines = [",".join(f'"{name}"' for name in ("", *names, *more))]
+    for row in range(10 if chains else 5):
+        chain, k = divmod(row, 5)
+        own = [LP[chain, k], draws["s"][chain, k], *draws["a"][chain, k].ravel(), 0.0]
+        end = [chain + 1, k + 1, row + 1] if chains else []
+        lines.append(",".join([f'"{row + 1}"', *(repr(float(v)) for v in own), *map(str, end)]))
+    file = tmp_path / "draws.csv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = read_fit(file, SHAPES)
+    count = 2 if chains else 1
+    assert found.variables["a"] == pytest.approx(draws["a"][:count], abs=1e-12)
+    assert found.variables["s"] == pytest.approx(draws["s"][:count], abs=1e-12)
+    assert found.lp is not None and np.array_equal(found.lp, LP[:count]) and found.lost == 0
+
+
+def test_several_files_have_no_draws(draws: dict[str, np.ndarray], tmp_path: Path) -> None:
+    files = [write_csv(tmp_path / f"{k}.csv", draws, k) for k in (0, 1)]
+    for paths, has in ((files, "have"), (files[:1], "has")):
+        with pytest.raises(StanctError, match=rf"0\.csv {has} no draws of the parameter `t`"):
+            read_fit(paths, {**SHAPES, "t": ()})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("b_condition", True), ("sd_subject__Intercept", True), ("b_Intercept", False), ("t", False)],
+)
+def test_names_that_brms_gives_are_told(name: str, said: bool) -> None:
+    with pytest.raises(StanctError, match="no draws of the parameter `a`") as refused_:
+        read_fit(pd.DataFrame({name: [1.0, 2.0]}), SHAPES)
+    assert ("as_draws_df(fit$fit)" in str(refused_.value)) is said
+
+
 def test_one_chain_without_its_axis(draws: dict[str, np.ndarray], tmp_path: Path) -> None:
     flat = {name: values[0] for name, values in draws.items()}
     assert np.array_equal(read_fit(flat, SHAPES).variables["a"], draws["a"][:1])

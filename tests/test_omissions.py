@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import stanct
 from stanct import StanctError
 from stanct.cli.main import main
 from stanct.common.errors import ProgramError
+from stanct.runs.screen import screen
 from stanct.stan.omissions import omissions, renormalised
 from stanct.stan.program import Program
 from stanct.stan.supports import FAMILIES, constant, mass
@@ -381,9 +383,22 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
             "a copy": "real a = x; a ~ normal(0, 1);",
             "a choice": "target += 1 > 0 ? normal_lpdf(x | 0, 1) : 0;",
             "a multiple": "target += 1 * normal_lpdf(x | 0, 1);",
-            "a density kept in a variable": "real p = normal_lpdf(x | 0, 1); target += p;",
+            "a density kept in a variable":
+                "real p = normal_lpdf(x | 0, 1); target += p; print(p);",
+            "a sum that is scaled": "real p = 0; p += normal_lpdf(x | 0, 1); target += 2 * p;",
+            "a sum that is added twice":
+                "real p = 0; p += normal_lpdf(x | 0, 1); target += p; target += p;",
+            "a sum that is added too early":
+                "real p = 0; target += p; p += normal_lpdf(x | 0, 1);",
+            "a sum that shrinks":
+                "real p = 0; p += normal_lpdf(x | 0, 1); p *= 0.5; target += p;",
+            "a sum that is added by choice":
+                "real p = 0; p += normal_lpdf(x | 0, 1); if (x > 1) target += p;",
         }.items()
     },
+    "sum by hand": (
+        "real m;", "real p = 0; p += -0.5 * square(m); target += p;", {}, "missing_constant:m"
+    ),
     "elements by name": (
         "vector<lower=0>[3] x;", "for (v in x) v ~ normal(0, 1);", {}, "missing_constant:x"
     ),
@@ -454,6 +469,36 @@ def test_what_programs_leave_out(case: str) -> None:
     again = [o for o in omissions(mended) if o.kind == "half_prior"]
     constant_ones = [o for o in found if o.remedy and o.correction and o.kind == "half_prior"]
     assert len(again) == sum(o.kind == "half_prior" for o in found) - len(constant_ones)
+
+
+SUMS = {
+    "as brms does": ("real lprior = 0; {0} {1}", "target += lprior;"),
+    "in the model": ("", "real lprior = 0; {0} {1} target += lprior;"),
+    "in a block": ("", "{{ real lprior = 0; {0} {{ {1} }} target += lprior; }}"),
+    "in its declaration": ("real lprior = {2}; {1}", "target += lprior;"),
+    "as a term": ("real lprior = 0; {0} {1}", "target += normal_lpdf(0.1 | m, s) + lprior;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SUMS)
+def test_priors_that_are_summed_before_they_are_added(case: str) -> None:
+    """Corrections against quadrature; brms' own constants make the notes unnecessary."""
+    prior, other = "student_t_lpdf(s | 3, 0, 2.5)", "lprior += exponential_lpdf(m | 2);"
+
+    def written(prior: str) -> Program:
+        texts = [text.format(f"lprior += {prior};", other, prior) for text in SUMS[case]]
+        model = f"{texts[1]} 0.3 ~ normal(m, s);"
+        return program("real<lower=0> s; real<lower=0> m;", model, transformed_parameters=texts[0])
+
+    half = written(prior)
+    (found,) = (one for one in omissions(half) if one.kind == "half_prior")
+    assert (found.parameters, found.correction) == (("s",), "log(2)")
+    assert found.remedy is not None and found.remedy.endswith("lprior += log(2);")
+    mended = renormalised(half)
+    check_program(mended)
+    assert omissions(mended) == ()
+    assert log_z(mended) - log_z(half) == pytest.approx(math.log(2), abs=NEAR)
+    assert omissions(written(f"{prior} - 1 * student_t_lccdf(0 | 3, 0, 2.5)")) == ()
 
 
 def test_what_is_added_to_the_target_is_not_found_again() -> None:
@@ -569,6 +614,27 @@ def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     (record,) = json.loads(said.out)["omissions"]
     assert record["value"] == pytest.approx(np.log(2))
     assert "Warning, normalised: " in said.err and "half.stan:1" in said.err
+
+
+def test_a_renormalisation_that_changes_nothing_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = (
+        "parameters { real<lower=0> s; } model { real p = normal_lpdf(s | 0, 1); target += 1 * p; }"
+    )
+    for source, says in ((HALF, False), (kept, True)):
+        file = written_to(tmp_path / "program.stan", source)
+        assert main(["temper", file, "--half-priors", "renormalise"]) == 0
+        assert ("renormalise changed nothing" in capsys.readouterr().err) is says
+
+
+def test_the_first_screen_says_what_cannot_be_checked() -> None:
+    source = "parameters { real m; } model { target += -0.5 * square(m); }"
+    run = stanct.temper(source).sample(draws=100, seed=1, progress=False)
+    assert "normalised" not in run.warnings
+    assert "Whether line 1 is normalised cannot be checked." in " ".join(
+        " ".join(screen(run)).split()
+    )
 
 
 def test_no_bayes_factor_of_improper_priors(

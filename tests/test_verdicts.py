@@ -122,7 +122,7 @@ def test_constants_below_the_error_do_not_matter() -> None:
 def test_what_cannot_be_checked_fails_nothing_and_is_said() -> None:
     proper, found = program_checks({"omissions": [omitted(None, "missing_constant")]}, 0.01)
     assert proper.passed and found.passed
-    assert found.message.endswith(" What line 2 adds cannot be checked.")
+    assert found.message.endswith(" Whether line 2 is normalised cannot be checked.")
     assert program_checks({}, 0.01) == ()  # a Python function
 
 
@@ -182,6 +182,10 @@ def test_comparisons_say_it_and_let_equal_amounts_cancel() -> None:
         stanct.compare(flat, proper)
     allowed = stanct.compare(flat, flat, names=["one", "two"], improper="allow")
     assert allowed.is_reliable
+    unshared = stanct.compare(flat, proper, improper="allow")
+    assert unshared.verdict.startswith("No Bayes factor: flat has improper priors")
+    assert "evidence" not in unshared.verdict and not unshared.is_reliable
+    assert unshared.warnings_of("flat") == ("proper_prior",)
 
 
 def test_the_page_answers_both_questions() -> None:

@@ -36,7 +36,8 @@ from stanct.runs.verdicts import failures
 from stanct.samplers._method import Method
 from stanct.samplers.options import Options
 from stanct.stan.codegen import usual_kind
-from stanct.stan.omissions import Omission
+from stanct.stan.omissions import Omission, renormalised
+from stanct.stan.program import Program
 from stanct.targets.program_target import check_generated
 from stanct.work.interrupts import heeding_signals
 
@@ -46,7 +47,7 @@ MOST_NOTES = 20
 
 
 def _model(options: argparse.Namespace) -> TemperedModel:
-    return temper(
+    model = temper(
         options.model,
         include_paths=options.include_path,
         prefix=options.prefix,
@@ -55,6 +56,14 @@ def _model(options: argparse.Namespace) -> TemperedModel:
         base=options.base_program,
         base_data=options.base_data,
     )
+    if options.half_priors == "renormalise":
+        paths = [path for path in (options.model, options.base_program) if path]
+        include = options.include_path
+        read = [Program.from_file(path, include_paths=include) for path in paths]
+        if all(renormalised(program) is program for program in read):
+            said = "changed nothing: no half prior was found that a constant normalises."
+            say(f"Note, --half-priors renormalise {said}", sys.stderr)
+    return model
 
 
 def _note(omissions: Sequence[Omission]) -> None:

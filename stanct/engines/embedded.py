@@ -33,6 +33,7 @@ from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
 from stanct.engines.plain_names import plainly_named
 from stanct.engines.tape import on_tape, stanli
+from stanct.stan.data_densities import OF_DATA, named_density_of_data
 from stanct.stan.guards import guarded
 from stanct.stan.stand_ins import with_stand_ins
 
@@ -162,8 +163,18 @@ def runnable(source: str) -> str:
     """Compile a program, as `compile_program` does, with what the engine needs to run it rightly.
 
     The generated text stays as the user reads it, and CmdStan needs none of it.
+
+    Raises
+    ------
+    CompilerMessageError
+        The program is not legal Stan.
+    RuntimeError
+        The program would end the process.
     """
     mir = compile_program(source)  # says what is wrong with the text itself
+    fatal = named_density_of_data(source)
+    if fatal:
+        raise RuntimeError(f"stanli compile: {OF_DATA} {fatal}")
     changed = with_stand_ins(guarded(source))
     if changed == source:
         return mir

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from stanct.runs.run import Run
 from stanct.runs.verdicts import failures
+from stanct.stan.densities import Densities
+from stanct.stan.program import Program
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,12 +45,12 @@ def notes_of(
             "the same observations is for you to know."
         )
     common = set(data[0]).intersection(*data[1:])
-    for label, own in zip(labels, data, strict=True):
+    for label, run, own in zip(labels, runs, data, strict=True):
         rest = [name for name in own if name not in common]
-        if rest and observed is None:
+        if rest and observed is None and (rest := _perhaps_observed(run, rest)):
             yield (
-                f"{label} alone or with some others uses the data {', '.join(rest)}: if these are "
-                "observations and not covariates, the evidences cannot be compared."
+                f"Not all models have the data {', '.join(rest)} of {label}; observations must be "
+                "the same in all."
             )
     for i, j in pairs(len(runs)):
         hashes = {run.provenance["program_sha256"] for run in (runs[i], runs[j])}
@@ -57,6 +59,15 @@ def notes_of(
                 f"{labels[i]} and {labels[j]} are the same program on the same data: their log Z "
                 "must agree, and each counts as a model of its own."
             )
+
+
+def _perhaps_observed(run: Run, names: Sequence[str]) -> list[str]:
+    """Those of some data of a run that may be observations, as far as its program tells."""
+    source = run.provenance.get("source")
+    if not source or run.provenance.get("ends"):
+        return list(names)
+    found = Densities(Program.from_source(source)).perhaps_observed()
+    return [name for name in names if name in found]
 
 
 def notes_of_loo(by_loo: pd.DataFrame | None) -> Iterator[str]:

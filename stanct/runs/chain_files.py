@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import re
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ class Chains:
 
     Attributes
     ----------
-    header
-        Names of the columns, as written.
+    names
+        Names of the columns.
     draws : shape (chains, draws, columns)
     left_out
         Which draws are not among them, in words after the name of the files; empty if none.
@@ -42,7 +43,7 @@ class Chains:
         Their share.
     """
 
-    header: str
+    names: tuple[str, ...]
     draws: Array = field(repr=False)
     left_out: str
     lost: float
@@ -51,7 +52,7 @@ class Chains:
 @dataclass(frozen=True, eq=False)
 class _Chain:
     file: Path
-    header: str
+    names: tuple[str, ...]
     rows: Array
     cut: bool
 
@@ -78,7 +79,7 @@ def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
     if not chains:
         raise StanctError(f"{files[0]} has no draws.", remedy=_AS_WRITTEN)
     for chain in chains:
-        if chain.header != chains[0].header:
+        if chain.names != chains[0].names:
             raise StanctError(
                 f"{chain.file} and {chains[0].file} have different columns.",
                 remedy="Pass the files of one fit only.",
@@ -96,7 +97,7 @@ def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
     if any(len(chain.rows) > length for chain in kept):
         said.append(f"of the first {length} draws")
     return Chains(
-        chains[0].header,
+        chains[0].names,
         draws,
         f" ({'; '.join(said)})" if said else "",
         1 - draws.shape[0] * length / max(total, 1),
@@ -114,6 +115,11 @@ def _lines(file: Path) -> list[str]:
         ) from cause
 
 
+def _fields(header: str) -> tuple[str, ...]:
+    """The fields of a line. R puts names in quotes, and some have commas: ``"z[1,1]"``."""
+    return tuple(name.strip() for name in next(csv.reader([header], skipinitialspace=True), []))
+
+
 def _is_profile(lines: Sequence[str]) -> bool:
     return bool(lines) and lines[0].startswith("name,thread_id,total_time")
 
@@ -122,7 +128,7 @@ def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
     """A table with the names of pandas, readr or R; None for a file of one chain."""
     import pandas as pd
 
-    names = [name.strip().strip('"') for name in lines[0].split(",")] if lines else []
+    names = _fields(lines[0]) if lines else ()
     if not {*names} & {*NAMES_OF_CHAINS, *NAMES_OF_DRAWS}:
         return None
     for name in names:
@@ -144,9 +150,10 @@ def _chain(file: Path, lines: Sequence[str]) -> _Chain:
     plain = [line for line in lines if line and not line.startswith("#")]
     if len(plain) < 2:
         raise StanctError(f"{file} has no draws.", remedy=_AS_WRITTEN)
-    cut = plain[-1].count(",") < plain[0].count(",")
+    names = _fields(plain[0])
+    cut = len(_fields(plain[-1])) < len(names)
     try:
-        rows = np.loadtxt(plain[1:-1] if cut else plain[1:], delimiter=",", ndmin=2)
+        rows = np.loadtxt(plain[1:-1] if cut else plain[1:], delimiter=",", ndmin=2, quotechar='"')
     except ValueError as cause:
         raise StanctError(
             f"{file} is no CSV file of draws: {cause}.", remedy=_AS_WRITTEN
@@ -156,4 +163,4 @@ def _chain(file: Path, lines: Sequence[str]) -> _Chain:
         rows = rows[-(-warmup // int(settings.get("thin", 1))) :]
     if not len(rows):
         raise StanctError(f"{file} has no draws after its warm-up.", remedy=_AS_WRITTEN)
-    return _Chain(file, plain[0], rows, cut)
+    return _Chain(file, names, rows, cut)

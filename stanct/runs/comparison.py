@@ -30,11 +30,11 @@ from stanct.runs.verbs import Reported
 if TYPE_CHECKING:
     import pandas as pd
 
-# Kass & Raftery (1995, section 3.2), in natural logs of a Bayes factor instead of twice that.
+# Kass & Raftery (1995, section 3.2), in natural logs of a Bayes factor of 3, 20 and 150.
 STRENGTHS = (
-    (1.0, "not worth more than a bare mention"),
-    (3.0, "positive"),
-    (5.0, "strong"),
+    (math.log(3), "not worth more than a bare mention"),
+    (math.log(20), "positive"),
+    (math.log(150), "strong"),
     (math.inf, "very strong"),
 )
 LARGEST_LOG = 709.0  # of a number
@@ -329,6 +329,13 @@ class Comparison(Reported):
         factor = self.bayes_factor(first, second)
         low, high = factor.interval
         numbers = f"{factor.in_words}, log BF {factor.log:.{decimals(factor.std_error) - 1}f}"
+        alone = [name for name in (first, second) if "proper_prior" in self.warnings_of(name)]
+        if alone:
+            return (
+                f"No Bayes factor: {' and '.join(alone)} {'have' if alone[1:] else 'has'} improper "
+                f"priors that the models do not share. The number ({numbers}) has an unknown "
+                "constant in it."
+            )
         if high < STRENGTHS[0][0]:
             words = f"The data hardly tell {first} from {second} ({numbers})."
         elif low <= 0:
@@ -337,7 +344,10 @@ class Comparison(Reported):
                 f"({numbers}). Run longer chains."
             )
         else:
-            words = f"{first} is better than {second} ({numbers}): evidence {factor.strength}."
+            words = (
+                f"{first} is better than {second} ({numbers}): evidence {factor.strength} on Kass "
+                "& Raftery's scale."
+            )
         if self.is_reliable:
             return words
         return f"{words} Not to be relied on: runs of which it is made have warnings."
@@ -427,8 +437,15 @@ def compare(
 def _alike(runs: Sequence[Run]) -> tuple[str, ...]:
     """Failed checks of what cancels: improper priors, once they are allowed, and equal amounts."""
     amounts = np.array([lacking(run.provenance) for run in runs])
+    improper = {_improper(run) for run in runs}
     same = "normalised" in runs[0].warnings and np.ptp(amounts) < SAME
-    return ("proper_prior", *["normalised"] * bool(same))
+    return (*["proper_prior"] * (len(improper) == 1), *["normalised"] * bool(same))
+
+
+def _improper(run: Run) -> int:
+    """Number of parameters with improper priors."""
+    omissions = run.provenance.get("omissions") or ()
+    return sum(len(one["parameters"]) for one in omissions if one["improper"])
 
 
 def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun:

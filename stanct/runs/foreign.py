@@ -30,6 +30,8 @@ DIVERGENT_NAMES = ("divergent__", "diverging")
 _COLUMN = re.compile(
     r"(?P<name>[A-Za-z]\w*?)(?:\[(?P<list>\d+(?:,\s*\d+)*)\]|(?P<dots>(?:\.\d+)+))?$"
 )
+# Of brms: coefficients, and standard deviations and correlations of groups.
+_RENAMED = re.compile(r"b_(?!Intercept$)\w+|(?:sd|cor)_\w+__\w+")
 _REMEDY = (
     "Pass a CmdStanMCMC, its CSV files, ArviZ's InferenceData or DataTree or a netCDF file of one, "
     "a DataFrame, or a mapping of parameter names to arrays."
@@ -265,10 +267,12 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
 def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
     """Draws of a parameter, shape (chains, draws, *shape)."""
     if name not in found.variables:
+        has = "have" if found.origin.startswith("the files") else "has"
         raise StanctError(
-            f"{found.origin[0].upper()}{found.origin[1:]} has no draws of the parameter `{name}`.",
+            f"{found.origin[0].upper()}{found.origin[1:]} {has} no draws of the parameter "
+            f"`{name}`.",
             remedy="The bridge needs all parameters of the program. Found: "
-            f"{', '.join(found.variables) or 'nothing'}.",
+            f"{', '.join(found.variables) or 'nothing'}.{_of_brms(found.variables)}",
         )
     values = _numbers(found.variables[name], name)
     if values.shape[1:] == shape and values.ndim == len(shape) + 1:
@@ -280,6 +284,16 @@ def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
             remedy="Are these the data of the fit?",
         )
     return values
+
+
+def _of_brms(names: Iterable[str]) -> str:
+    """What to do where names are those that brms gives to the parameters of its programs."""
+    if not any(map(_RENAMED.fullmatch, names)):
+        return ""
+    return (
+        " brms renames the parameters of its programs: pass posterior::as_draws_df(fit$fit) of a "
+        "fit with save_pars(all = TRUE), whose names are the program's."
+    )
 
 
 def _numbers(values: Any, name: str) -> Array:
@@ -348,7 +362,7 @@ def _read_csv(files: Sequence[Path]) -> ForeignFit:
     found = read_chains(files)
     if isinstance(found, pd.DataFrame):
         return replace(_read_frame(found), origin=f"the table {files[0]}")
-    variables = _by_name(found.header.split(","), found.draws)
+    variables = _by_name(found.names, found.draws)
     origin = f"the file{'s' * (len(files) > 1)} {files[0]}{found.left_out}"
     lp, divergent = _lp_of(variables), _divergent_of(variables)
     return ForeignFit(variables, lp, origin, divergent, found.lost)

@@ -70,6 +70,16 @@ def _is_known(omission: Mapping[str, Any]) -> bool:
     return omission["kind"] != "missing_constant" and not omission["improper"]
 
 
+def unchecked(omissions: Sequence[Mapping[str, Any]]) -> str:
+    """Which lines may leave out a constant that the text does not tell; empty if none."""
+    lines = dict.fromkeys(
+        str(one["line"]) for one in omissions if one["kind"] == "missing_constant"
+    )
+    several, is_ = ("s", "are") if len(lines) > 1 else ("", "is")
+    told = first_few(list(lines))
+    return f"Whether line{several} {told} {is_} normalised cannot be checked." if lines else ""
+
+
 def _told(omissions: Sequence[Mapping[str, Any]]) -> str:
     """The first omission with its line, and the lines of the others."""
     if not omissions:
@@ -87,11 +97,8 @@ def _unnormalised(
     """Which constants are missing, and how to mend that."""
     known = [one for one in omissions if _is_known(one)]
     if not known:
-        lines = [str(one["line"]) for one in omissions if not one["improper"]]
-        several, does = ("s", "") if lines[1:] else ("", "s")
-        untold = f" What line{several} {first_few(lines)} add{does} cannot be checked."
-        untold = untold if lines else ""
-        return f"No constant is known to be missing.{untold}", "Normalise the priors."
+        said = f"No constant is known to be missing. {unchecked(omissions)}"
+        return said.rstrip(), "Normalise the priors."
     told = _told(known)
     if math.isfinite(amount) and 0 < std_error < np.inf:
         side = "small" if amount > 0 else "large"

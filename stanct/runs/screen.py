@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stanct.estimates.naming import FEW, by_interest
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.normalised import unchecked
 from stanct.runs.run import Run
 from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
@@ -69,7 +70,10 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, seed {run.settings['seed']}. "
         + " ".join(decisions(run.provenance)),
     )
-    yield _told("Believe it?", f"{run.verdict.in_words} {searched(run, spikes=False)}")
+    told = [run.verdict.in_words, searched(run, spikes=False)]
+    if isinstance(run, EvidenceRun):
+        told.insert(1, unchecked(run.provenance.get("omissions") or ()))
+    yield _told("Believe it?", " ".join(filter(None, told)))
     yield from _next(run, folder)
 
 

@@ -118,7 +118,9 @@ def searched(run: Draws, *, spikes: bool = True) -> str:
     """
     facts = run.provenance.get("survey")
     if facts is None:
-        return "No search looked for modes."
+        looked = run.provenance.get("search") is not None
+        where = "from random starts for mass where the fit has no draws"
+        return f"A search looked {where}." if looked else "No search looked for modes."
     count = len(facts["log_evidence"])
     modes = f"{count} mode{'s' * (count != 1)}"
     if not facts["starts"]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from stanct.stan.accumulators import accumulators
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import (
@@ -78,8 +79,10 @@ class Densities:
     ----------
     found : list[Density]
         The densities, in the order of the text.
-    increments : list[Increment]
-        Increments of the target that depend on parameters but contain no density.
+    sums : frozenset[str]
+        Variables that collect terms of the target, as `target` does. See `accumulators`.
+    increments : list[Increment | Assign]
+        Increments of the target or of its sums that depend on parameters but contain no density.
     jacobians : list[Increment]
         Increments of the log Jacobian.
     in_variates : set[str]
@@ -104,14 +107,15 @@ class Densities:
         self._closures: dict[str, frozenset[str]] = {}
         self._variables = self._declared()
         self._flows: dict[str, set[str]] = {}
-        for block in _BLOCKS:
+        for block in ("transformed data", *_BLOCKS):
             if block in program.blocks:
                 self._flow(program.blocks[block].statements, set())
+        self.sums = accumulators(program)
         # Variables to which the log of a density is assigned, directly or through another variable.
         self._holders: set[str] = set()
         self._find_holders()
         self.found: list[Density] = []
-        self.increments: list[Increment] = []
+        self.increments: list[Increment | Assign] = []
         self.jacobians: list[Increment] = []
         self.in_variates: set[str] = set()
         self.by_hand: set[str] = set()
@@ -151,10 +155,29 @@ class Densities:
 
     def roots(self, names: Iterable[str]) -> set[str]:
         """Return the parameters on whose values the named variables depend."""
-        found: set[str] = set()
-        for name in names:
-            found |= self._closure(name)
-        return found & self.parameters
+        return self._reached(names) & self.parameters
+
+    def perhaps_observed(self) -> set[str]:
+        """Return the data that may be observations: all but those that no variate depends on.
+
+        What flows into the target past known densities may be observed, too.
+        """
+        ranges = [density.variate for density in self.found]
+        outside: set[str] = set()
+        for block in _BLOCKS:
+            for statement in walk(self._statements(block)):
+                if isinstance(statement, Increment | Assign) and self.sum_of(statement):
+                    outside |= self._outside_densities(statement.value)
+                for name, arguments in self.calls(statement.tokens):
+                    own = not _DENSITY.fullmatch(name) and name in self._functions
+                    ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
+        for density in self.found:
+            ranges += density.arguments if self.is_users(density.family) else ()
+        reached = self._reached(outside.union(*map(self.names, ranges)))
+        return reached & set(self.program.data_names)
+
+    def _reached(self, names: Iterable[str]) -> set[str]:
+        return set[str]().union(*map(self._closure, names))
 
     def _closure(self, name: str) -> frozenset[str]:
         if name not in self._closures:
@@ -200,6 +223,16 @@ class Densities:
         self._flows.setdefault(name, set()).update(sources)
 
     # Densities
+
+    def sum_of(self, statement: Statement) -> str:
+        """Return the sum that a statement adds to: `target`, one of `sums`, or an empty string."""
+        if isinstance(statement, Increment):
+            return statement.accumulator
+        assigned: list[tuple[str, Range]] = []
+        if isinstance(statement, Assign | Declare):
+            assigned = self._assigned(statement)
+        name = assigned[0][0] if len(assigned) == 1 else ""
+        return name if name in self.sums else ""
 
     def calls(self, tokens: Range) -> Iterator[tuple[str, Range]]:
         """Yield the name and arguments of every function call in a range, outer before inner."""
@@ -295,6 +328,8 @@ class Densities:
             elif isinstance(statement, Call):
                 self.used |= self.roots(self.names(statement.tokens))
                 self._opaque_calls(statement.tokens)
+            elif isinstance(statement, Assign) and self.sum_of(statement):
+                self._increment(statement, inside, scope)
             elif isinstance(statement, Assign | Declare):
                 self._assignment(statement, inside, scope)
 
@@ -310,13 +345,16 @@ class Densities:
             if name in self._holders:
                 self.by_hand |= self._past_densities(value)
 
-    def _increment(self, statement: Increment, inside: tuple[Compound, ...], scope: Scope) -> None:
+    def _increment(
+        self, statement: Increment | Assign, inside: tuple[Compound, ...], scope: Scope
+    ) -> None:
         value = statement.value
         self.used |= self.roots(self.names(value))
         self._opaque_calls(value)
         self._calls_of_densities(statement, value, inside, scope)
         self.by_hand |= self._past_densities(value)
-        if self.roots(self._names_past_sizes(value)) and not self.has_density(value):
+        names = self._names_past_sizes(value) - self.sums
+        if self.roots(names) and not self.has_density(value):
             self.increments.append(statement)
 
     def _calls_of_densities(
@@ -336,7 +374,7 @@ class Densities:
                 continue
             variate, others = self.syntax.conditioned(arguments)
             alone = arguments.first - 2 in firsts and arguments.stop + 1 in ends
-            added, family = alone and isinstance(statement, Increment), match["family"]
+            added, family = alone and bool(self.sum_of(statement)), match["family"]
             self._density(
                 Density(statement, family, variate, tuple(others), added, alone, inside, scope)
             )
@@ -374,17 +412,20 @@ class Densities:
 
     def _past_densities(self, value: Range) -> set[str]:
         """Return the parameters that enter an expression outside of the densities that it calls."""
+        # Variables that hold densities are analysed where they are assigned.
+        return self.roots(self._outside_densities(value) - self._holders - self.sums)
+
+    def _outside_densities(self, value: Range) -> set[str]:
+        """Return the variables that an expression names outside of the densities that it calls."""
         inside: set[int] = set()
         for name, arguments in self.calls(value):
             if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name):
                 inside.update(range(*arguments))
-        outside = {
+        return {
             self.syntax.word(token)
             for token in range(*value)
             if token not in inside and self.names(Range(token, token + 1))
         }
-        # Variables that hold densities are analysed where they are assigned.
-        return self.roots(outside - self._holders)
 
     def summands(self, value: Range) -> list[tuple[Range, bool]]:
         """Split a sum into its terms; none for a choice between values. See `terms_of_sum`."""

@@ -180,13 +180,13 @@ class HalfPriors:
             for statement in walk(body.statements if body else ()):
                 if not isinstance(statement, Increment | Assign):
                     continue
+                is_added = bool(self._densities.sum_of(statement))
                 for name, arguments in self._densities.calls(statement.value):
                     found.add(name)
                     if name == "log" and constant(self._text(arguments)) in (2.0, 0.5):
                         found.add("log2")
                 for term, _ in self._densities.summands(statement.value):
-                    is_target = isinstance(statement, Increment)
-                    if is_target and constant(self._text(term)) not in (None, 0.0):
+                    if is_added and constant(self._text(term)) not in (None, 0.0):
                         found.add("log2")
         return found
 
@@ -236,7 +236,7 @@ class HalfPriors:
         correction, value = self._total(density, spec, writer.each(), value, writer)
         truncation = writer.truncation()
         repeats = self._counts(density, spec) if writer.is_repeated else []
-        added = "" if truncation else writer.statement(repeats)
+        added = "" if truncation else writer.statement(repeats, self._sum(density))
         return HalfPrior(
             name,
             density,
@@ -248,6 +248,9 @@ class HalfPriors:
             truncation,
             added,
         )
+
+    def _sum(self, density: Density) -> str:
+        return self._densities.sum_of(density.statement) or "target"
 
     def _remedy(self, density: Density, truncation: str, added: str) -> str | None:
         text = self._text(density.statement.tokens)
@@ -456,7 +459,7 @@ class HalfPriors:
             each = f"{each} + {product([size], half)}"
             value = None if value is None or below is None else value + (number or 0) * below
             where = f"below 0 and {where}"
-        added = f"target += {each};"
+        added = f"{self._sum(density)} += {each};"
         remedy = self._remedy(density, "", added)
         return HalfPrior(name, density, where, (), each, value, remedy, "", added)
 

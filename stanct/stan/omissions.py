@@ -22,7 +22,7 @@ from stanct.stan.half_priors import HalfPrior, HalfPriors, cuts_off
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.supports import constant
-from stanct.stan.syntax import Declare, Increment, Range, TypeSpec, walk
+from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec, walk
 from stanct.stan.truncations import operand, product
 
 Kind = Literal[
@@ -215,11 +215,12 @@ class _Finder:
             self.syntax.word(token): spec.base
             for _, token, spec in self.program.parameter_declarations()
         }
-        model = self.program.blocks.get("model")
+        blocks = (self.program.blocks.get(name) for name in ("transformed parameters", "model"))
         added = [
             one_line(self.syntax, one.value)
-            for one in walk(model.statements if model else ())
-            if isinstance(one, Increment)
+            for block in blocks
+            for one in walk(block.statements if block else ())
+            if isinstance(one, Increment | Assign) and self.densities.sum_of(one)
         ]
         for density in self.densities.found:
             name = self.syntax.word(density.variate.first)
@@ -253,7 +254,8 @@ class _Finder:
         scales = density.arguments[1:]
         half = "0.5 * log(2 * pi())"
         term = " + ".join([half, *(f"log({text(scale)})" for scale in scales)])
-        remedy = f"{one_line(self.syntax, density.statement.tokens)} target += {term};"
+        total = seen.sum_of(density.statement) or "target"
+        remedy = f"{one_line(self.syntax, density.statement.tokens)} {total} += {term};"
         roots = seen.roots(set[str]().union(*map(seen.names, scales)))
         if roots:
             said = (

@@ -6,6 +6,9 @@ volume of its support, and a prior with mass outside of declared bounds adds wha
 
 from __future__ import annotations
 
+import re
+
+from stanct.stan.accumulators import accumulators
 from stanct.stan.densities import one_line
 from stanct.stan.dependence import Dependence
 from stanct.stan.omissions import omissions
@@ -25,33 +28,26 @@ def corrections(program: Program) -> tuple[str, ...] | None:
         return ()
     dependence = Dependence(program)
     syntax = program.syntax
-    by_hand = {
-        (
-            syntax.source.place(syntax.start(statement.tokens.first)).line,
-            one_line(syntax, statement.tokens),
-        )
-        for name in ("transformed parameters", "model")
-        if (block := program.blocks.get(name)) is not None
-        for statement in walk(block.statements)
-        if isinstance(statement, Increment)
-        and any(term.part == "prior" for term in dependence.terms(statement))
-    }
+    blocks = [program.blocks.get(name) for name in ("transformed parameters", "model")]
+    by_hand, sums = set[tuple[int, str]](), set(accumulators(program))
+    for statement in (one for block in blocks if block for one in walk(block.statements)):
+        terms = dependence.terms(statement) if isinstance(statement, Increment) else []
+        priors = [term for term in terms if term.part == "prior"]
+        if priors:
+            line = syntax.source.place(syntax.start(statement.tokens.first)).line
+            by_hand.add((line, one_line(syntax, statement.tokens)))
+        sums -= {syntax.word(term.tokens.first) for term in priors}
     found: list[str] = []
     for omission in omissions(program):
         if omission.kind == "missing_constant":
-            if (omission.line, omission.statement) in by_hand or not _is_increment(
-                omission.statement
-            ):
+            total = re.split(r"\W", omission.statement, maxsplit=1)[0]
+            if (omission.line, omission.statement) in by_hand or total not in {"target", *sums}:
                 return None
         elif omission.correction is not None:
             found.append(omission.correction)
         elif omission.value != 0:
             return None
     return tuple(found)
-
-
-def _is_increment(statement: str) -> bool:
-    return statement.startswith("target")
 
 
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:

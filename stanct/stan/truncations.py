@@ -111,10 +111,10 @@ class Writer:
         low, high = ("" if b is None else b.text for b in (self._low, self._high))
         return f" T[{low}, {high}]"
 
-    def statement(self, counts: Sequence[str]) -> str:
-        """Return the increment of the target that is the remedy; empty if there is none."""
+    def statement(self, counts: Sequence[str], total: str) -> str:
+        """Return the increment of a sum that is the remedy; empty if there is none."""
         each = self.each()
-        return "" if each is None else f"target += {product(counts, each)};"
+        return "" if each is None else f"{total} += {product(counts, each)};"
 
 
 def cuts(bound: Bound | None, end: float | str, sign: int) -> tuple[Bound | None, bool]:

@@ -414,16 +414,19 @@ def _check_shape(
         if not _is_quoted(declaration, program):
             wanted = ", ".join("?" if size is None else f"{size:g}" for size in expected)
         shape = " x ".join(str(n) for n in array.shape)
+        boxed = array.shape == (1,) and not expected
         raise error_at(
             declaration,
             program,
             f"`{declaration.name}` is declared with "
             f"{f'size [{wanted}]' if expected else 'no size (one number)'}, but {origin} has "
             f"{f'an array of {shape}' if array.ndim else 'one number'}.",
-            f"Correct {origin} or the sizes that the declaration uses.",
+            f"Correct {origin} or the sizes that the declaration uses.{_BOXED * boxed}",
         )
 
 
+# R has no single numbers.
+_BOXED = " From R, write it with jsonlite's auto_unbox = TRUE."
 SQUARE = {"cov_matrix", "corr_matrix", "cholesky_factor_corr", "cholesky_factor_cov"}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from stanct.common.errors import EngineError, ProgramError, shortened
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
+from stanct.stan.data_densities import OF_DATA, density_of_data
 from stanct.stan.program import Program
 from stanct.stan.shapes import ELEMENTWISE
 from stanct.stan.stand_ins import stand_ins
@@ -67,7 +68,8 @@ def lacking(program: Program, message: str) -> ProgramError | None:
 
 def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> LackingError:
     """Return the error for a message; the construct stands in one of these blocks, if any."""
-    found = _culprit(program, message, blocks)
+    of_data = OF_DATA in message
+    found = density_of_data(program) if of_data else _culprit(program, message, blocks)
     place: dict[str, Any] = {"path": program.label}
     what = "this program"
     if found is not None:
@@ -75,6 +77,8 @@ def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> Lackin
         what = f"`{program.syntax.word(found)}`"
     told = shortened(message.split(" | in:")[0], 120)
     quoted = f" ({told})" if program.syntax.source.outside is None else ""
+    if of_data:
+        quoted = ", because all of its arguments are data"
     remedy = "CmdStan runs it, and stanct uses a CmdStan that is there: stanct install-cmdstan."
     if _SIZES.search(message):
         remedy = f"See that the sizes are right. If they are, {remedy}"

@@ -1,0 +1,103 @@
+"""Variables in which a program collects terms that it then adds to the target.
+
+brms writes `real lprior = 0;`, then `lprior += normal_lpdf(b | 0, 1);` for each prior, and at last
+`target += lprior;`. Each such statement adds its value to the target, as `target += ...` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stanct.stan.program import Program
+from stanct.stan.syntax import (
+    Assign,
+    Compound,
+    Declare,
+    Increment,
+    Statement,
+    Syntax,
+    TypeSpec,
+    walk,
+)
+from stanct.stan.walks import terms_of_sum
+
+_BLOCKS = ("transformed parameters", "model")
+
+
+def accumulators(program: Program) -> frozenset[str]:
+    """Scalars that only grow by `+=`, and that the model adds to the target once.
+
+    A variable that is read elsewhere before the generated quantities is left out.
+    """
+    syntax = program.syntax
+    outer = [one for name in _BLOCKS for one in _outermost(program, name)]
+    added = _added_once(syntax, outer)
+    if not added:
+        return frozenset()
+    # The name stands in its declaration and where the target grows.
+    uses = dict.fromkeys(added, 2)
+    declared: dict[str, int] = {}
+    for statement in outer:
+        if isinstance(statement, Declare) and _is_scalar(statement.type):
+            declared.update(
+                (syntax.word(token), token) for token, value in statement.names if value
+            )
+    for statement in (one for name in _BLOCKS for one in _all(program, name)):
+        name = syntax.word(statement.left.first) if isinstance(statement, Assign) else ""
+        if isinstance(statement, Assign) and name in uses and _grows(syntax, statement):
+            uses[name] += 1
+            # What comes later is not added.
+            uses[name] += statement.tokens.first > added[name]
+    counts = _counts(program)
+    return frozenset(
+        name
+        for name, use in uses.items()
+        if use == counts[name] and declared.get(name, added[name]) < added[name]
+    )
+
+
+def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
+    """Names that are whole terms of what is added to the target, and the tokens where."""
+    found: dict[str, int] = {}
+    for statement in statements:
+        if isinstance(statement, Increment) and statement.accumulator == "target":
+            value = statement.value
+            chosen = any(syntax.word(token) == "?" for token in syntax.outermost(value))
+            for term, negative in [] if chosen else terms_of_sum(syntax, value):
+                if not negative and term.stop - term.first == 1:
+                    found[syntax.word(term.first)] = term.first
+    return found
+
+
+def _grows(syntax: Syntax, statement: Assign) -> bool:
+    left = statement.left
+    return left.stop - left.first == 1 and syntax.word(left.stop) == "+="
+
+
+def _is_scalar(spec: TypeSpec) -> bool:
+    return spec.base == "real" and not (spec.array or spec.dims or spec.constraints)
+
+
+def _all(program: Program, name: str) -> list[Statement]:
+    block = program.blocks.get(name)
+    return list(walk(block.statements)) if block else []
+
+
+def _outermost(program: Program, name: str) -> list[Statement]:
+    """Statements that run exactly once, with those in blocks of their own."""
+    block = program.blocks.get(name)
+    found: list[Statement] = []
+    open_ = list(block.statements) if block else []
+    while open_:
+        statement = open_.pop(0)
+        found.append(statement)
+        if isinstance(statement, Compound) and statement.word in ("block", "profile"):
+            open_ = [*statement.body, *open_]
+    return found
+
+
+def _counts(program: Program) -> Counter[str]:
+    """How often each name stands in the blocks whose statements make the target."""
+    blocks = [program.blocks[name] for name in _BLOCKS if name in program.blocks]
+    tokens = (program.syntax.tokens[k] for one in blocks for k in range(one.opening, one.closing))
+    return Counter(token.text for token in tokens if token.kind == "name")
