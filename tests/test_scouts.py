@@ -346,12 +346,12 @@ def test_years_need_no_pilots(seed: int) -> None:
     # posteriordb's kilpisjarvi took 2.9 million with pilots.
     assert run.gradients < 300_000 and not run.warnings
     # Given sigma, the slope is normal with the moments of a ridge regression.
-    X = np.stack([np.ones_like(year), year], axis=1)
+    design = np.stack([np.ones_like(year), year], axis=1)
     sigma = np.linspace(0.5, 2.5, 400)
     log_weights, slopes = [], []
     for one in sigma:
-        precision = X.T @ X / one**2 + np.diag([1e-4, 1.0])
-        middle = np.linalg.solve(precision, X.T @ y / one**2)
+        precision = design.T @ design / one**2 + np.diag([1e-4, 1.0])
+        middle = np.linalg.solve(precision, design.T @ y / one**2)
         square = y @ y / one**2 - middle @ precision @ middle
         log_det = np.linalg.slogdet(precision)[1]
         log_weights.append(-y.size * np.log(one) - 0.5 * (square + log_det) - one)

@@ -360,7 +360,7 @@ def test_particles_find_what_ascents_miss(seed: int) -> None:
             temperatures=30,
         )  # fmt: skip
         found, cost = with_ends_of(
-            found, target.density, scouts.points, again=0.9, reach=float("inf")
+            found, target.density, scouts.points, again=0.9, few=0.01, reach=float("inf")
         )
         assert not found.settled or len(found.fits) == 20
         if found.settled:

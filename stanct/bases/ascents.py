@@ -46,6 +46,7 @@ class Optimum:
     precision: Array
     seen: int = 1
     scanned: bool = False  # whether a scan led there, and no ascent from afar
+    particles: int = 0  # annealed particles that ended there
 
     @cached_property
     def root(self) -> Array:

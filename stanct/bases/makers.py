@@ -78,9 +78,10 @@ class Particles(Maker):
         Particles of a look: so many, or so many for each known mode.
     temperatures
         Steps of each particle.
-    again
-        A look settles the matter if it finds no new mode, and this share of the mass of the known
-        ones. What no look would find again, no look may have found.
+    again, few
+        A look settles the matter if the modes that it adds have less than the second share of the
+        mass, and all looks together found the first share again. What no look would find again, no
+        look may have found.
     share
         Share of the purse after which no further look follows.
     thousands
@@ -95,6 +96,7 @@ class Particles(Maker):
     each: Annotated[int, Whole(1)] = 4
     temperatures: Annotated[int, Whole(2)] = 30
     again: Annotated[float, Real(0, 1)] = 0.9
+    few: Annotated[float, Real(0, 1)] = 0.01
     share: Annotated[float, Real(0, 1)] = 0.1
     thousands: Annotated[float, Real(0, 1)] = 0.5
 
@@ -119,7 +121,12 @@ class Particles(Maker):
             except EngineError:
                 break
             looked, cost = with_ends_of(
-                looked, target.density, scouts.points, again=self.again, reach=reach_of(target)
+                looked,
+                target.density,
+                scouts.points,
+                again=self.again,
+                few=self.few,
+                reach=reach_of(target),
             )
             gradients += scouts.gradients + cost.gradients
             evaluations += cost.evaluations

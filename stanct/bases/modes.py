@@ -296,9 +296,10 @@ class Pilots(Maker):
         # mass.
         likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
         # Particles find modes by their mass. Where they find no new one, none of much mass is left.
-        likely = (
-            likely if looked.settled is None else looked.settled
-        ) and not looked.has_thousands(self.thousands)
+        # Of modes between which a pilot moves they need not tell.
+        settled = looked.settled if len(fits) > 1 else None
+        likely = likely if settled is None else settled
+        likely = likely and not looked.has_thousands(self.thousands)
         all_measured = (
             len(known) <= most_pilots(dimension)
             or _outside([fit for fit, _ in known], fits) < self.left_out
@@ -319,7 +320,7 @@ class Pilots(Maker):
             looked.unseen,
             looked.again,
             looked.particles,
-            looked.settled,
+            settled,
         )
 
 

@@ -34,7 +34,7 @@ def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
 
 
 def with_ends_of(
-    found: Search, density: SampledDensity, points: Array, *, again: float, reach: float
+    found: Search, density: SampledDensity, points: Array, *, again: float, few: float, reach: float
 ) -> tuple[Search, Search]:
     """What a search found, joined by the modes to which points lead that it does not explain.
 
@@ -42,9 +42,9 @@ def with_ends_of(
     ----------
     points : shape (n, D)
         Where annealed particles ended.
-    again
-        The search is settled if there is no new mode, and this share of the mass of the known ones
-        is at modes where a particle ended.
+    again, few
+        The search is settled if the new modes have less than the second share of the mass, and the
+        first share of it is at modes where a particle of any look ended.
 
     Returns
     -------
@@ -60,16 +60,21 @@ def with_ends_of(
     for one in modes:  # what is counted there is ascents from anywhere
         one.seen = ascents.get(id(one), 0)
     count = those_that_count(modes)
-    new = any(all(one is not other for other in found.optima) for one in count)
     # No particle comes into a spike that only a scan has found.
     wide = [one for one in count if not one.scanned]
-    logs = np.array([one.log_mass for one in wide])
-    mass = np.exp(logs - log_sum_exp(logs)) if wide else np.ones(1)
-    hit = np.unique(each_height(wide, points).argmax(axis=0)) if wide else [0]
+    known = {id(one) for one in found.optima}
+    new = missed = 0.0
+    if wide:
+        logs = np.array([one.log_mass for one in wide])
+        mass = np.exp(logs - log_sum_exp(logs))
+        for k in each_height(wide, points).argmax(axis=0):
+            wide[k].particles += 1
+        new = float(mass[[id(one) not in known for one in wide]].sum())
+        missed = float(mass[[not one.particles for one in wide]].sum())
     fits, seen = fits_of(modes, np.random.default_rng(len(modes)))
     joined = replace(
         found, fits=fits, seen=seen, optima=tuple(modes), ends=len(modes),
         particles=found.particles + len(points),
-        settled=not new and float(mass[hit].sum()) >= again,
+        settled=new < few and missed <= 1 - again,
     )  # fmt: skip
     return joined, replace(NOTHING, gradients=counted.spent, evaluations=counted.evaluated)

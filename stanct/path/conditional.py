@@ -188,8 +188,10 @@ class Slices:
             half = _solved(factor[left], slope[left])
             step = _solved(factor[left], half, transposed=True)
             gain = 0.5 * np.square(half).sum(axis=1)
-            widest = np.maximum(first[left], _spread(factor[left]))
-            far = (np.abs(step) / widest).max(axis=1, initial=1e-300)
+            far = (np.abs(step) / first[left]).max(axis=1, initial=1e-300)
+            if (long := far > rules.longest).any():
+                widest = np.maximum(first[left[long]], _spread(factor[left[long]]))
+                far[long] = (np.abs(step[long]) / widest).max(axis=1)
             fraction, rising = np.minimum(1.0, rules.longest / far), np.arange(len(left))
             for _ in range(HALVINGS):
                 at = left[rising]
