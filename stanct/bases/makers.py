@@ -12,6 +12,7 @@ from stanct.bases.loop import USUAL, Maker, Proposal, State
 from stanct.bases.nested import Nested, find_nested
 from stanct.bases.particles import wide_of, with_ends_of
 from stanct.bases.scouts import Scouts, annealed_scouts
+from stanct.bases.search import THOUSANDS
 from stanct.bases.starts import reach_of
 from stanct.common.errors import EngineError
 from stanct.common.settings import Real, Whole
@@ -98,7 +99,7 @@ class Particles(Maker):
     again: Annotated[float, Real(0, 1)] = 0.9
     few: Annotated[float, Real(0, 1)] = 0.01
     share: Annotated[float, Real(0, 1)] = 0.1
-    thousands: Annotated[float, Real(0, 1)] = 0.5
+    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
 
     def applies(self, state: State) -> bool:
         looked = state.search

@@ -35,7 +35,7 @@ from stanct.bases.pilots import (
     needless,
     piloted,
 )
-from stanct.bases.search import FEW, UNSEEN, Search, search
+from stanct.bases.search import FEW, THOUSANDS, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
@@ -116,7 +116,7 @@ class Curvature(Maker):
     name: ClassVar[str] = "curvature"
     judged: ClassVar[bool] = False
 
-    thousands: Annotated[float, Real(0, 1)] = 0.5
+    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
     share: Annotated[float, Real(0, 1)] = 0.1
     fitting: Annotated[float, Real(0, 1)] = 0.5
 
@@ -219,7 +219,7 @@ class Pilots(Maker):
     judged: ClassVar[bool] = False
 
     left_out: Annotated[float, Real(0, 1)] = 0.02
-    thousands: Annotated[float, Real(0, 1)] = 0.5
+    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
     kept: Annotated[int, Whole(1)] = 200
 
     def applies(self, state: State) -> bool:

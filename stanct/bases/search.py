@@ -138,6 +138,9 @@ class Search:
         return self.dimension > FEW and bool(self.ascents) and self.unseen > share
 
 
+# Where an ascent in more than twelve dimensions is more likely than this to find a new mode, there
+# are thousands.
+THOUSANDS = 0.5
 # Where nothing was searched.
 NOTHING = Search((), (), 0, 0, 1.0, 0.0, 0)
 
@@ -189,6 +192,8 @@ def search(
         again=found_again(modes) if rough else None, optima=tuple(modes),
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
+        return found
+    if found.has_thousands(THOUSANDS):  # no base is made of them
         return found
     rounds = 0
     if len(those_that_count(modes)) <= MOST_SCANNED:
