@@ -63,7 +63,7 @@ def hidden_markov() -> float:
         moves = [np.log(GAMMA[i, j]) for i, j in pairwise(path)]
         here = sum(omega[state, t] for t, state in enumerate(path))
         paths.append(np.log(rho[path[0]]) + here + sum(moves))
-    return float(logsumexp(paths))
+    return float(np.logaddexp.reduce(paths))
 
 
 APART = np.linalg.norm(V - W)
