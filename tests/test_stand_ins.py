@@ -11,7 +11,7 @@ import pytest
 from conftest import target_of
 from scipy import stats
 from scipy.linalg import expm
-from scipy.special import betainc, logsumexp
+from scipy.special import betainc
 
 import stanct
 from stanct.stan.stand_ins import stand_ins, with_stand_ins
