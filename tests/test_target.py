@@ -146,9 +146,9 @@ LACKING = [
     ("column_stochastic_matrix", "parameters {\n  column_stochastic_matrix[2, 2] S;\n} model { }"),
     ("row_stochastic_matrix", "parameters {\n  row_stochastic_matrix[2, 2] S;\n} model { }"),
     (
-        "hmm_marginal",
-        "parameters {\n  simplex[2] p;\n} model {\n  target += "
-        "hmm_marginal(rep_matrix(-1, 2, 3), rep_matrix(0.5, 2, 2), p);\n}",
+        "inv_inc_beta",
+        "parameters {\n  real<lower=0, upper=1> p;\n} model {\n  target += "
+        "inv_inc_beta(2.0, 3.0, p);\n}",
     ),
     (
         "jacobian",
