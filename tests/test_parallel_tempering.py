@@ -192,3 +192,13 @@ def test_impossible_settings() -> None:
         run(gaussian(1), rungs=1)
     with pytest.raises(SamplingError, match="chains must be a whole number of at least 1"):
         run(gaussian(1), chains=True)
+
+
+def test_rungs_without_overlap_have_no_error_bar() -> None:
+    """Draws of the upper rung all lie thousands of nats above those of the lower one."""
+    delta = np.random.default_rng(1).normal(0, 1, (2, 50, 3))
+    delta[..., 1:] -= 5000.0
+    found = LadderEstimator(np.array([0.0, 0.5, 1.0]), delta)
+    errors, size = found.within_errors("bridge")
+    assert np.isinf(errors).all() and size == 0
+    assert np.isfinite(found.steps["bridge"]).all()

@@ -18,11 +18,19 @@ from targets import TWO_MODES
 from stanct import sample
 from stanct.bases.ascents import MOST_GRADIENTS, MOST_STEPS, Counted, Optimum
 from stanct.bases.fits import fit_base
-from stanct.bases.local import LocalFit, explains, laplace_fit
+from stanct.bases.local import (
+    LocalFit,
+    distinct_modes,
+    explains,
+    is_flat,
+    laplace_fit,
+    unit_wide,
+)
 from stanct.bases.particles import wide_of, with_ends_of
 from stanct.bases.pilots import measured
 from stanct.bases.scouts import annealed_scouts
 from stanct.bases.search import (
+    AGAIN,
     BATCH,
     FEW,
     FEWEST_TO_TELL,
@@ -35,6 +43,7 @@ from stanct.bases.search import (
 from stanct.bases.surroundings import surroundings
 from stanct.engines.embedded import Nuts
 from stanct.path.mixture import MixtureBase
+from stanct.runs.diagnostics import FOUND_AGAIN
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.surveyed import surveyed_checks
 from stanct.targets.density import Density
@@ -334,6 +343,7 @@ def test_a_best_mode_that_was_hardly_found_again_fails_the_check(seed: int) -> N
     target = target_of(exact.stan, dict(exact.data))
     found = search(target.density, seeds(seed), effort=0.2, most_rough=0)
     assert found.again is not None and found.unseen > 0.05
+    assert FOUND_AGAIN == AGAIN
     few = {"survey": {"again": 2, "starts": 149, "unseen_of_any": 0.3}}["survey"]
     (failed,) = surveyed_checks({"weight": np.ones(1)}, "", few)
     assert failed.name == "modes" and not failed.passed and "149 ascents, 2 led" in failed.message
@@ -369,6 +379,23 @@ def test_particles_find_what_ascents_miss(seed: int) -> None:
     assert found.settled and found.particles < 2000
     masses = np.array([fit.log_evidence for fit in found.fits])
     assert np.logaddexp.reduce(masses) == pytest.approx(0, abs=1e-3)
+
+
+def test_flat_modes_stay_apart_with_their_masses(seed: int) -> None:
+    """A phase that hardly matters is flat, and the periods beside it are narrow.
+
+    As one group of unit width they would get one pilot, and the others would be lost.
+    """
+    rng = np.random.default_rng(seed)
+    precision = np.diag([1e8, 1e-4])
+    flat = [laplace_fit(np.array([x, 0.0]), -x, precision, rng) for x in (0.0, 0.1)]
+    assert all(map(is_flat, flat))
+    first, second = found = [unit_wide(one) for one in flat]
+    assert len(distinct_modes(found)) == 2
+    assert first.covariance == pytest.approx(np.diag([1e-8, 1.0]))
+    # The mass within one standard deviation of the flat direction: 2 pi sigma_1 exp(height).
+    assert first.log_evidence == pytest.approx(np.log(2 * np.pi * 1e-4))
+    assert second.log_evidence == pytest.approx(first.log_evidence - 0.1)
 
 
 def test_a_fit_explains_its_own_points(seed: int) -> None:

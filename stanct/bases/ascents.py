@@ -59,6 +59,10 @@ class Optimum:
         log_det = np.log(np.diag(self.root)).sum()
         return float(self.value + log_det + 0.5 * self.place.size * LOG_2PI)
 
+    def fit(self, rng: np.random.Generator) -> LocalFit:
+        """The Gaussian of its curvature, with some draws."""
+        return laplace_fit(self.place, self.value, self.precision, rng)
+
     def holds(self, place: Array, value: float) -> bool:
         """Whether an ascent that ended at a place, with that log density, is one of this mode."""
         offset = place - self.place
@@ -194,10 +198,6 @@ def _newton(counted: Counted, place: Array) -> tuple[Array, float, Array, Array]
         place, value, slope = place + step, new, slope_there
         precision = counted.precision(place)
     return place, value, slope, precision
-
-
-def laplace(mode: Optimum, rng: np.random.Generator) -> LocalFit:
-    return laplace_fit(mode.place, mode.value, mode.precision, rng)
 
 
 def log_heights(modes: Sequence[Optimum], points: Array) -> Array:

@@ -120,8 +120,8 @@ class Survey:
     particles
         Number of annealed particles that looked for mass outside of all known modes.
     settled
-        Whether the last of them found no new mode, and nearly all of the known mass; None where
-        there were none.
+        Whether the last look of theirs found hardly any mass that was new, and all looks together
+        nearly all that was known; None where there was no look.
     """
 
     place: Array

@@ -8,13 +8,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.loop import USUAL, Maker, Proposal, State
+from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.nested import Nested, find_nested
-from stanct.bases.particles import wide_of, with_ends_of
 from stanct.bases.scouts import Scouts, annealed_scouts
-from stanct.bases.search import THOUSANDS
-from stanct.bases.starts import reach_of
-from stanct.common.errors import EngineError
 from stanct.common.settings import Real, Whole
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
@@ -59,85 +55,6 @@ class Given(Maker):
             evaluations=found.evaluations,
             made=int(found.base is not None),
             said=held + ", ".join(found.outer) if held else "",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Particles(Maker):
-    """Annealed particles look for mass outside of all modes that ascents found.
-
-    A basin is not a mass: in many dimensions a narrow mode of much mass has a small basin.
-    Particles cool from one Gaussian around all ends of ascents, and arrive at modes more nearly in
-    proportion to their masses. Ascents follow from those that no known mode explains. Looks follow
-    until one finds nothing new, and finds again nearly all that was known.
-
-    Attributes
-    ----------
-    more_than
-        They look in more dimensions than this, where several modes are known.
-    count, each
-        Particles of a look: so many, or so many for each known mode.
-    temperatures
-        Steps of each particle.
-    again, few
-        A look settles the matter if the modes that it adds have less than the second share of the
-        mass, and all looks together found the first share again. What no look would find again, no
-        look may have found.
-    share
-        Share of the purse after which no further look follows.
-    thousands
-        As in `Curvature`.
-    """
-
-    name: ClassVar[str] = "particles"
-    judged: ClassVar[bool] = False
-
-    more_than: Annotated[int, Whole(0)] = 4
-    count: Annotated[int, Whole(8)] = 100
-    each: Annotated[int, Whole(1)] = 4
-    temperatures: Annotated[int, Whole(2)] = 30
-    again: Annotated[float, Real(0, 1)] = 0.9
-    few: Annotated[float, Real(0, 1)] = 0.01
-    share: Annotated[float, Real(0, 1)] = 0.1
-    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
-
-    def applies(self, state: State) -> bool:
-        looked = state.search
-        if state.instead is not None or looked.has_thousands(self.thousands):
-            return False
-        return len(looked.fits) > 1 and looked.fits[0].mean.size > self.more_than
-
-    def make(self, state: State) -> Proposal:
-        looked, target, known = state.search, state.target, state.search.ends
-        gradients = evaluations = 0
-        most = USUAL * self.share * state.purse.effort(self.share)
-        while gradients < most and not looked.settled:
-            (child,) = state.seeds.look.spawn(1)
-            try:
-                scouts = annealed_scouts(
-                    target.density.borrow, wide_of(looked.optima), seed=child,
-                    particles=max(self.count, self.each * len(looked.fits)),
-                    threads=state.nuts.threads, temperatures=self.temperatures,
-                )  # fmt: skip
-            except EngineError:
-                break
-            looked, cost = with_ends_of(
-                looked,
-                target.density,
-                scouts.points,
-                again=self.again,
-                few=self.few,
-                reach=reach_of(target),
-            )
-            gradients += scouts.gradients + cost.gradients
-            evaluations += cost.evaluations
-        return Proposal(
-            known={"search": looked},
-            gradients=gradients,
-            evaluations=evaluations,
-            made=looked.ends - known,
-            said=f"{looked.particles} annealed particles found {looked.ends - known} more modes"
-            + ("" if looked.settled else ", and others may be missing"),
         )
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from stanct.bases.loop import Recipe
-from stanct.bases.makers import AnnealedScouts, Given, Particles
+from stanct.bases.makers import AnnealedScouts, Given
 from stanct.bases.modes import Approximations, Ascents, Curvature, Pathfinder, Pilots
+from stanct.bases.particles import Particles
 from stanct.bases.ridges import Ridges
 from stanct.bases.tails import Tails
 from stanct.bases.wide import Wide

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb, laplace, log_heights
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, log_heights
 from stanct.bases.local import LocalFit
 from stanct.bases.outskirts import outskirts as points_outside
 from stanct.bases.outskirts import standing_out
@@ -108,8 +108,8 @@ class Search:
     optima
         Where ascents ended, also what is not kept.
     particles, settled
-        Annealed particles that looked for further modes, and whether the last look found none, and
-        nearly all that was known; None where there was no look.
+        Annealed particles that looked for further modes, and whether the last look found hardly any
+        mass that was new, and all looks together nearly all that was known; None without a look.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -349,7 +349,7 @@ def fits_of(
 ) -> tuple[tuple[LocalFit, ...], tuple[int, ...]]:
     """Laplace approximations of the modes that count, best first, and how often each was seen."""
     kept = sorted(those_that_count(modes), key=lambda mode: -mode.log_mass)
-    return tuple(laplace(mode, rng) for mode in kept), tuple(mode.seen for mode in kept)
+    return tuple(mode.fit(rng) for mode in kept), tuple(mode.seen for mode in kept)
 
 
 def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -> bool:
@@ -379,7 +379,8 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     ]
     log_q = log_sum_exp(np.array(terms), axis=0)  # up to a constant
     log_density = counted.log_densities(x)
-    excess = log_density - log_heights(known, x)
+    of_modes = [mode.value - 0.5 * square for mode, square in zip(known, squares, strict=False)]
+    excess = log_density - log_sum_exp(np.array(of_modes), axis=0)
     outside = excess > EXCESS
     # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
     for rank in (log_density - log_q, excess):

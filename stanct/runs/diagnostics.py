@@ -38,7 +38,8 @@ BELOW = 2.0
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
 
-# Where most modes were seen once, so many ascents lead to the best one, or to others as good.
+# Where most modes were seen once, so many ascents have to lead to the best one, or to others as
+# good. The search goes on until then (`stanct.bases.search.AGAIN`).
 FOUND_AGAIN = 6
 
 
