@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from imports import circles, graph
+
+from stanct.common.names import METHOD_NAMES
 
 # The only imports against the order, all in one module and inside its methods: Matplotlib is loaded
 # when a picture or a page is asked for, and the samplers when a run is extended.
@@ -107,3 +111,12 @@ def test_a_planted_import_is_seen(sort: str, tmp_path: Path) -> None:
     found = graph(tmp_path)
     assert back_up(found) == ["stanct.kernels.warmup imports stanct.api.model"]
     assert any("stanct.kernels.warmup" in circle for circle in circles(arrows(found)))
+
+
+def test_a_method_is_loaded_when_it_is_asked_for() -> None:
+    """Each costs a part of the second that a small program takes."""
+    code = "import sys, stanct.api.sampling as _; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    methods = {f"stanct.samplers.{name}" for name in METHOD_NAMES}
+    assert not methods & set(done.stdout.split())

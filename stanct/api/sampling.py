@@ -29,7 +29,6 @@ from stanct.runs.storage import check_store_folder
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
-from stanct.samplers.joint import Joint
 from stanct.samplers.options import DEFAULTS, ELSEWHERE, Options
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import telling_of
@@ -156,7 +155,8 @@ def sample(
 def _between(method: Method[Any]) -> Method[Any]:
     """The method for a path between two programs, on which the default is NUTS on that path."""
     if method.name == "auto":
-        return Joint(path="prior")
+        joint: Any = METHODS["joint"]
+        return joint(path="prior")
     if not method.from_prior:
         raise SamplingError(
             f"The path of the method {method.name!r} does not lead from one program to another.",
