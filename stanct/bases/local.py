@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -61,7 +62,7 @@ class LocalFit:
     log_evidence: float
     points: Array = field(repr=False)
 
-    @property
+    @cached_property
     def gaussian(self) -> GaussianBase:
         """The Gaussian, normalised."""
         return GaussianBase.from_covariance(self.mean, self.covariance)

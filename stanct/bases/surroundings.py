@@ -71,35 +71,34 @@ def surroundings(
         All modes that are known, with this one.
     """
     total = float(log_sum_exp(np.array([one.log_evidence for one in known])))
-    strays, masses, evaluations = [], [], 0
-    for width in WIDTHS:
-        q = GaussianBase.from_covariance(fit.mean, width**2 * fit.covariance)
-        x = q.unwhiten(q.draw(rng, DRAWS))
-        beyond, log_weights = _left_over(log_densities, known, q, x)
-        evaluations += len(x)
-        strays.append(x[beyond & (log_weights > total - WEIGHTY)])
-        masses.append(log_sum_exp(log_weights) - np.log(DRAWS))
-    if not any(len(one) for one in strays):
-        return Surroundings(strays[0], None, evaluations)
+    wide = [GaussianBase.from_covariance(fit.mean, width**2 * fit.covariance) for width in WIDTHS]
+    x = np.concatenate([q.unwhiten(q.draw(rng, DRAWS)) for q in wide])
+    log_q = np.concatenate(
+        [q.log_density(own) for q, own in zip(wide, np.split(x, len(wide)), strict=True)]
+    )
+    beyond, log_weights = _left_over(log_densities, known, log_q, x)
+    evaluations = len(x)
+    strays = x[beyond & (log_weights > total - WEIGHTY)]
+    if not len(strays):
+        return Surroundings(strays, None, evaluations)
+    masses = log_sum_exp(log_weights.reshape(len(wide), DRAWS), axis=1)
     mean, covariance = fit.mean, WIDTHS[int(np.argmax(masses))] ** 2 * fit.covariance
     count = max(FEWEST, FOR_EACH * mean.size)
     even, x, log_weights, share = 0.0, mean[None], np.zeros(1), np.ones(1)
     for _ in range(ROUNDS):
         q = GaussianBase.from_covariance(mean, WIDER * covariance)
         x = q.unwhiten(q.draw(rng, count))
-        _, log_weights = _left_over(log_densities, known, q, x)
+        _, log_weights = _left_over(log_densities, known, q.log_density(x), x)
         evaluations += count
         even, share = even_share(log_weights), _flattened(log_weights, 5 * mean.size / count)
         mean = share @ x
         covariance = (share * (x - mean).T) @ (x - mean)
     if even < EVEN:
-        return Surroundings(np.concatenate(strays), None, evaluations)
+        return Surroundings(strays, None, evaluations)
     mass = float(log_sum_exp(log_weights) - np.log(count))
     found = LocalFit(mean, covariance, mass, x[rng.choice(count, 100, p=share)])
-    left = [x for x in strays if len(x)]
-    still = [x[unexplained(log_densities(x), log_mass([*known, found], x))] for x in left]
-    evaluations += sum(map(len, left))
-    return Surroundings(np.concatenate(still), found, evaluations)
+    still = unexplained(log_densities(strays), log_mass([*known, found], strays))
+    return Surroundings(strays[still], found, evaluations + len(strays))
 
 
 def _flattened(log_weights: Array, least: float) -> Array:
@@ -112,9 +111,12 @@ def _flattened(log_weights: Array, least: float) -> Array:
 
 
 def _left_over(
-    log_densities: Callable[[Array], Array], known: Sequence[LocalFit], q: GaussianBase, x: Array
+    log_densities: Callable[[Array], Array], known: Sequence[LocalFit], log_q: Array, x: Array
 ) -> tuple[Array, Array]:
-    """Whether draws are outside of all known modes, and log weights of what these leave there."""
+    """Whether draws are outside of all known modes, and log weights of what these leave there.
+
+    `log_q` is the log density at each of the draws of that from which it comes.
+    """
     log_density, explained = log_densities(x), log_mass(known, x)
     left = np.where(log_density - explained > APART, log_density, -np.inf)
-    return unexplained(log_density, explained), left - q.log_density(x)
+    return unexplained(log_density, explained), left - log_q
