@@ -159,9 +159,9 @@ def test_a_fault_of_ours_is_still_found(cmdstan: Home, monkeypatch: pytest.Monke
 
 
 def test_a_difference_of_the_engines_is_called_that() -> None:
-    found = Verification("joint", 20, 1e-3, 1e-3, by_cmdstan=True, engines=1e-3)
+    found = Verification("joint", 20, 1e-3, by_cmdstan=True, engines=1e-3)
     assert found.engines_differ and "fault of one of the engines" in str(found)
-    agree = Verification("joint", 20, 1e-3, 1e-3, by_cmdstan=True)
+    agree = Verification("joint", 20, 1e-3, by_cmdstan=True)
     assert "fault" not in str(agree) and not agree.engines_differ
 
 

@@ -70,15 +70,6 @@ def test_a_wrong_program_does_not(
     assert "DOES NOT agree" in str(comparison)
 
 
-def test_a_gradient_that_is_all_rounding() -> None:
-    """Ripples too small to see make a slope that the last digit of the parameter turns round."""
-    ripples = "target += std_normal_lpdf(x) + 1e-13 * sum(sin(1e13 * x));"
-    program = Program.from_source(f"parameters {{ vector[3] x; }} model {{ {ripples} }}")
-    comparison = verify(ProgramTarget(program, read_data(None, program)), "joint")
-    assert comparison.passed and "with the last digit of the parameters" in str(comparison)
-    assert comparison.gradient_rounding > comparison.gradient_error / 10 > 1e-6
-
-
 def test_nothing_to_compare() -> None:
     program = Program.from_source("parameters { real x; } model { target += negative_infinity(); }")
     comparison = verify(ProgramTarget(program, read_data(None, program)), "joint", points=3)

@@ -18,8 +18,6 @@ class Block:
 
     Attributes
     ----------
-    name
-        The parameter.
     values
         The variable whose elements have location and scale: the parameter itself in its centred
         form, and what it defines in its non-centred one.

@@ -31,6 +31,7 @@ from stanct.stan.syntax import (
     Simple,
     Statement,
     TypeSpec,
+    walk,
 )
 
 _ENDING = "_jacobian"
@@ -49,12 +50,9 @@ _CONSTANT = "sum_to_zero"
 class JacobianCalls:
     """The calls of one program and the edits that split them.
 
-    Parameters
-    ----------
-    rewriter
-        Receives the edits. Its other edits of words inside expressions must be complete.
-    accumulator
-        Name, with prefix, of the variable that collects the log Jacobian in transformed parameters.
+    The rewriter receives the edits, and its other edits of words inside expressions must be
+    complete. The accumulator is the variable that collects the log Jacobian in transformed
+    parameters.
     """
 
     def __init__(self, rewriter: Rewriter, accumulator: str) -> None:
@@ -62,28 +60,24 @@ class JacobianCalls:
         self._syntax = rewriter.program.syntax
         self._prefix = rewriter.prefix
         self._accumulator = accumulator
-        functions = rewriter.program.blocks.get("functions")
         self._user: dict[str, list[Function]] = {}
-        for function in functions.functions if functions else ():
+        for function in self._syntax.functions:
             name = self._syntax.word(function.name)
             if name.endswith(_ENDING):
                 self._user.setdefault(name, []).append(function)
 
     def take_apart(self) -> None:
         """Edit the transformed parameters, and the user-defined functions that they call."""
-        block = self._rewriter.program.blocks.get("transformed parameters")
-        if block is None:
-            return
-        called = self._called(Range(block.opening, block.closing))
-        self.rename(Range(block.opening, block.closing), self._rewriter.word_edits)
+        tokens = self._syntax.block_range("transformed parameters")
+        called = self._called(tokens)
+        self.rename(tokens, self._rewriter.word_edits)
         functions = [function for name in called for function in self._user.get(name, ())]
         for function in functions:
             self.rename(function.tokens, self._rewriter.word_edits)
-        scope = self._rewriter.shapes.globals()
-        self._collect(block.statements, scope, self._accumulator, self._rewriter.edits)
-        for function in functions:
-            start, end = self._span(function.tokens)
-            self._rewriter.edits.append(Edit(start, end, self._split(function)))
+        scope, edits = self._rewriter.shapes.globals(), self._rewriter.edits
+        statements = self._syntax.statements("transformed parameters")
+        self._collect(statements, scope, self._accumulator, edits)
+        edits += [Edit(*self._syntax.span(one.tokens), self._split(one)) for one in functions]
 
     def rename(self, tokens: Range, edits: list[Edit]) -> None:
         """Rename every call to the function that computes only the value."""
@@ -98,17 +92,12 @@ class JacobianCalls:
 
     def drop_void_calls(self, statements: Sequence[Statement], edits: list[Edit]) -> None:
         """Remove the calls of functions that return no value."""
-        for statement, _ in self._rewriter.shapes.walk(statements, {}):
+        for statement in walk(statements):
             if isinstance(statement, Call) and statement.name.endswith(_ENDING):
                 edits.append(self._rewriter.removal(statement))
 
     def _calls(self, tokens: Range) -> list[int]:
-        word = self._syntax.word
-        return [
-            token
-            for token in range(*tokens)
-            if word(token).endswith(_ENDING) and word(token + 1) == "("
-        ]
+        return self._syntax.calls(tokens, lambda name: name.endswith(_ENDING))
 
     def _is_void(self, name: str) -> bool:
         return any(function.returns is None for function in self._user.get(name, ()))
@@ -125,9 +114,6 @@ class JacobianCalls:
                     waiting += [function.tokens for function in self._user.get(name, ())]
         return names
 
-    def _span(self, tokens: Range) -> tuple[int, int]:
-        return self._syntax.start(tokens.first), self._syntax.tokens[tokens.stop - 1].end
-
     # User-defined functions
 
     def _split(self, function: Function) -> str:
@@ -137,10 +123,8 @@ class JacobianCalls:
         return value + self._log_jacobian(function, f"{stem}_lj")
 
     def _value(self, function: Function) -> str:
-        edits: list[Edit] = []
-        for statement, _ in self._rewriter.shapes.walk([function.body], {}):
-            if isinstance(statement, Increment):
-                edits.append(self._rewriter.removal(statement))
+        increments = (one for one in walk([function.body]) if isinstance(one, Increment))
+        edits = [self._rewriter.removal(one) for one in increments]
         self.drop_void_calls([function.body], edits)
         return self._edited(function, edits)
 
@@ -153,8 +137,7 @@ class JacobianCalls:
             if isinstance(statement, Increment):
                 edits += self._rewriter.redirection(statement, seen, sum_name)
             elif isinstance(statement, Simple) and statement.word == "return":
-                start, end = self._span(statement.tokens)
-                edits.append(Edit(start, end, f"return {sum_name};"))
+                edits.append(Edit(*syntax.span(statement.tokens), f"return {sum_name};"))
         start, end = syntax.start(function.tokens.first), syntax.tokens[function.name].end
         edits.append(Edit(start, end, f"real {name}"))
         if isinstance(function.body, Compound):
@@ -168,8 +151,7 @@ class JacobianCalls:
 
     def _edited(self, function: Function, edits: list[Edit]) -> str:
         text = self._rewriter.program.expanded
-        start, end = self._span(function.tokens)
-        return apply(text, edits + self._rewriter.word_edits, start, end)
+        return apply(text, edits + self._rewriter.word_edits, *self._syntax.span(function.tokens))
 
     # Statements with calls
 
@@ -187,7 +169,7 @@ class JacobianCalls:
                 self._refuse_conditions(statement.tokens, calls)
             if not calls:
                 continue
-            start, end = self._span(statement.tokens)
+            start, end = self._syntax.span(statement.tokens)
             lead, indent, tail = self._rewriter.room(statement, edits)
             lines = [
                 part
@@ -227,7 +209,7 @@ class JacobianCalls:
         """Write the statements that add the log Jacobian of one call."""
         syntax, name = self._syntax, self._syntax.word(call)
         stem = name.removesuffix(_ENDING)
-        arguments = syntax.split(Range(call + 2, syntax.partner[call + 1]))
+        arguments = syntax.split(syntax.inside(call + 1))
         texts = [self._rewriter.expression(argument) for argument in arguments]
         if name in self._user:
             return [f"{accumulator} += {self._prefix}{stem}_lj({', '.join(texts)});"]
@@ -312,8 +294,8 @@ class JacobianCalls:
 
     def _refusal(self, call: int, what: str) -> UnsupportedError:
         name = self._syntax.word(call)
-        return self._syntax.source.refusal(
-            self._syntax.start(call),
+        return self._syntax.refusal(
+            call,
             f"a call of a `{_ENDING}` function {what}",
             f"This kind of program cannot express the call of `{name}` {what}.",
             "Compute its value in a statement of its own: one variable, whose shape is declared.",

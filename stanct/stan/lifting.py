@@ -30,18 +30,9 @@ _SINGLE = frozenset({"hypergeometric", "wiener"})
 
 @dataclass(frozen=True, slots=True)
 class LiftableTerm:
-    """A density of scalars that can be moved out of its loops.
+    """A density of scalars that can be moved out of its loops, outermost first.
 
-    Attributes
-    ----------
-    statement
-        The statement that adds the density to the target.
-    nest
-        The loops that the density can leave, outermost first.
-    function, arguments
-        The Stan function and its arguments, the variate first.
-    is_discrete
-        Whether the function is a mass function.
+    Arguments of the function begin with the variate.
     """
 
     statement: Statement
@@ -54,29 +45,20 @@ class LiftableTerm:
 class ModelLoops:
     """Analysis of the loops of a model block. It makes no edits.
 
-    Parameters
-    ----------
-    rewriter
-        Provides the program and the edits of words in it.
-
     Attributes
     ----------
-    statements
-        Statements of the model block.
     data
         Names of data and transformed data.
-    seen
-        Mapping from the `id` of a statement to the variables that it can see.
-    path
-        Mapping from the `id` of a statement to the compound statements around it, outermost first.
+    seen, path
+        By the `id` of a statement, the variables that it can see, and the compound statements
+        around it, outermost first.
     terms
         Densities that can leave their loops, in the order of the text.
     """
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self._syntax = rewriter, rewriter.program.syntax
-        block = rewriter.program.blocks.get("model")
-        self.statements = block.statements if block else []
+        self.statements = self._syntax.statements("model")
         shapes = rewriter.shapes
         self._globals = set(shapes.globals())
         self.data = self._globals - rewriter.program.variable_names
@@ -247,8 +229,8 @@ class ModelLoops:
                 if name in {self._syntax.word(token) for token, _ in inner.names}:
                     return False
             elif isinstance(inner, Assign) and name in self.names(inner.left):
-                left = [self._syntax.word(token) for token in range(*inner.left)]
-                if left != own or inner.tokens.first > statement.tokens.first:
+                late = inner.tokens.first > statement.tokens.first
+                if late or self._syntax.words(inner.left) != own:
                     return False
         return True
 

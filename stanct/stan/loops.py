@@ -46,13 +46,7 @@ class _Sum(NamedTuple):
 
 
 class LoopSums:
-    """Redirects the terms of the model block, and moves densities out of its loops.
-
-    Parameters
-    ----------
-    rewriter
-        Receives the edits.
-    """
+    """Redirects the terms of the model block, and moves densities out of its loops."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self._prefix = rewriter, rewriter.prefix
@@ -77,14 +71,8 @@ class LoopSums:
     def write(self, accumulator: str, weight: str = "", *, by_loop: bool = False) -> None:
         """Make the edits.
 
-        Parameters
-        ----------
-        accumulator
-            Variable that receives the terms.
-        weight
-            Variable by which each term is multiplied; empty for none.
-        by_loop
-            Whether each loop that keeps terms collects them in a vector of its own.
+        Terms go to `accumulator`, each multiplied by the variable `weight` if there is one. With
+        `by_loop`, each loop that keeps terms collects them in a vector of its own.
         """
         total = _Sum(accumulator)
         sums = self._sums(total) if by_loop else {}
@@ -280,9 +268,7 @@ class LoopSums:
             for inner in walk(loop.body)
             if self._in_place.get(id(inner)) == []
         ]
-        first, last = self._syntax.start(loop.tokens.first), loop.tokens.stop - 1
-        end = self._syntax.tokens[last].end
-        text = apply(rewriter.program.expanded, removals, first, end)
+        text = apply(rewriter.program.expanded, removals, *self._syntax.span(loop.tokens))
         return (
             "//" not in text
             and "/*" not in text
@@ -298,8 +284,7 @@ class LoopSums:
         if not lines:
             rewriter.edits.append(rewriter.removal(statement))
             return
-        start = self._syntax.start(statement.tokens.first)
-        end = self._syntax.tokens[statement.tokens.stop - 1].end
+        start, end = self._syntax.span(statement.tokens)
         lead, indent, tail = (
             rewriter.room(statement, rewriter.edits)
             if len(lines) > 1

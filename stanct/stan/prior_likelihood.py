@@ -78,9 +78,8 @@ def _split(program: Program, prefix: str, dependence: Dependence) -> Rewriter:
     rewriter.normalise_names()
     rewriter.keep_constants()
     accumulators = {part: f"{prefix}log_{part}" for part in ("prior", "likelihood")}
-    block = program.blocks.get("model")
-    statements = block.statements if block else ()
-    for statement, scope in rewriter.shapes.walk(statements, rewriter.shapes.globals()):
+    model = program.syntax.statements("model")
+    for statement, scope in rewriter.shapes.walk(model, rewriter.shapes.globals()):
         if isinstance(statement, Tilde):
             part = dependence.terms(statement)[0].part
             rewriter.tilde(statement, scope, accumulators[part])
@@ -100,8 +99,8 @@ def _refuse(program: Program, dependence: Dependence) -> None:
     syntax = program.syntax
     call = dependence.likelihood_call
     if call is not None:
-        raise syntax.source.refusal(
-            syntax.start(call),
+        raise syntax.refusal(
+            call,
             "a function that adds to the target is given data",
             f"`{syntax.word(call)}` is given data, and adds to the target what cannot be split.",
             "Write its terms in the model block, or as `target += f(...)` of a plain function; "
@@ -109,8 +108,8 @@ def _refuse(program: Program, dependence: Dependence) -> None:
         )
     if not dependence.has_likelihood:
         block = program.blocks.get("model")
-        raise syntax.source.refusal(
-            syntax.start(block.keyword) if block else 0,
+        raise syntax.refusal(
+            block.keyword if block else 0,
             "no likelihood",
             "No statement of the model is a likelihood: the variate of none depends on data.",
             "Mark what is likelihood by `// stanct: likelihood` at the end of its line, or "
@@ -145,19 +144,16 @@ def _refuse_first(
     program: Program, tokens: Sequence[int], construct: str, said: str, remedy: str
 ) -> None:
     """Refuse the first of the terms that begin at these tokens, if there is one."""
-    source = program.syntax.source
     if tokens:
-        raise source.refusal(program.syntax.start(tokens[0]), construct, said, remedy)
+        raise program.syntax.refusal(tokens[0], construct, said, remedy)
 
 
 def _refuse_improper(program: Program, dependence: Dependence) -> None:
     syntax = program.syntax
     for name in dependence.without_prior():
-        token = next(
-            token for _, token, _ in program.parameter_declarations() if syntax.word(token) == name
-        )
-        raise syntax.source.refusal(
-            syntax.start(token),
+        token = next(k for _, k in syntax.declarations("parameters") if syntax.word(k) == name)
+        raise syntax.refusal(
+            token,
             "a parameter without prior",
             f"`{name}` has no prior and no bounded support, so the prior at β = 0 is improper.",
             f"Give it one, such as `{name} ~ normal(0, 1);` (mark a statement that was taken for "
@@ -211,8 +207,8 @@ def _distribute(
 
 def _mixed(rewriter: Rewriter, statement: Increment) -> ProgramError:
     syntax = rewriter.program.syntax
-    return syntax.source.refusal(
-        syntax.start(statement.tokens.first),
+    return syntax.refusal(
+        statement.tokens.first,
         "prior and likelihood in one sum",
         "This increment adds prior and likelihood terms of which it cannot be told whether they "
         "are scalars or containers.",

@@ -31,10 +31,8 @@ class Parts(NamedTuple):
     head, element
         What stands in the parentheses of the `for` over the elements, and the index there. Without
         a loop `head` is None.
-    location, scale
-        Expressions: of one element in a loop, of all elements without one.
-    ranks
-        Ranks of both.
+    location, scale, ranks
+        Expressions, of one element in a loop, of all elements without one, and their ranks.
     """
 
     size: str | None
@@ -47,9 +45,8 @@ class Parts(NamedTuple):
     def lines(self, location: str, scale: str, index: str) -> list[str]:
         """Statements that declare two arrays of these names, and put every element into them.
 
-        `index` is the name of an index that the program does not use.
-
-        Elements that follow no rule of the hierarchy, such as the first one of a walk, get 0 and 1.
+        `index` is a name that the program does not use. Elements that follow no rule of the
+        hierarchy, such as the first one of a walk, get 0 and 1.
         """
         size = self.size or "1"
         declared = [
@@ -79,13 +76,10 @@ class Reader:
             self.syntax.word(token): (statement, token, spec)
             for statement, token, spec in program.parameter_declarations()
         }
-        transformed = program.blocks.get("transformed parameters")
-        self.transformed = list(transformed.statements) if transformed else []
+        self.transformed = list(self.syntax.statements("transformed parameters"))
         # A program that reads its own log density has another one in other coordinates.
-        self.reads_target = any(
-            token.text == "target" and self.syntax.word(k + 1) == "("
-            for k, token in enumerate(self.syntax.tokens)
-        )
+        everywhere = Range(0, len(self.syntax.tokens))
+        self.reads_target = bool(self.syntax.calls(everywhere, lambda name: name == "target"))
 
     def _prior(self, statement: Statement) -> Tilde | None:
         """A `~`, or `target += normal_lpdf(theta | mu, tau);` as one; None for others."""
@@ -174,9 +168,8 @@ class Reader:
             spec for word in self._outer_names(tokens) if (spec := self.scope.get(word)) is not None
         ]
         ranked = [spec for spec in containers if spec.rank]
-        plain = all(self.syntax.word(k) not in ("[", "'", "?") for k in range(*tokens))
         return (
-            plain
+            {"[", "'", "?"}.isdisjoint(self._words(tokens))
             and bool(ranked)
             and all(spec.base == "vector" and not spec.array for spec in ranked)
         )
@@ -262,7 +255,7 @@ class Reader:
     # Texts
 
     def _words(self, tokens: Range) -> list[str]:
-        return [self.syntax.word(token) for token in range(*tokens)]
+        return self.syntax.words(tokens)
 
     def _names(self, tokens: Range) -> set[str]:
         """Names of variables in a range; names of functions that are called do not count."""
@@ -280,12 +273,6 @@ class Reader:
             for token in self.syntax.outermost(tokens)
         )
         return text if alone else f"({text})"
-
-    def _type(self, spec: TypeSpec) -> str:
-        """The declared type without offset and multiplier."""
-        array = ", ".join(self.syntax.text(size) for size in spec.array)
-        dims = ", ".join(self.syntax.text(size) for size in spec.dims)
-        return f"{f'array[{array}] ' if array else ''}{spec.base}{f'[{dims}]' if dims else ''}"
 
     def _free_index(self) -> str:
         words = {token.text for token in self.syntax.tokens}

@@ -16,59 +16,40 @@ from stanct.stan.syntax import Function, Range
 
 def calls_of_lp_functions(program: Program) -> bool:
     """Return whether the program's blocks call functions that add to Stan's target."""
-    functions = program.blocks.get("functions")
-    word = program.syntax.word
-    first = functions.closing if functions else 0
-    return any(
-        word(token).endswith("_lp") and word(token + 1) == "("
-        for token in range(first, len(program.syntax.tokens))
-    )
+    syntax = program.syntax
+    behind = Range(syntax.block_range("functions").stop, len(syntax.tokens))
+    return bool(syntax.calls(behind, lambda name: name.endswith("_lp")))
 
 
 def touches_target(program: Program) -> bool:
     """Return whether the model reads the target, or the program calls functions ending in `_lp`."""
-    block, word = program.blocks.get("model"), program.syntax.word
-    reads = block is not None and any(
-        word(token) == "target" and word(token + 1) == "("
-        for token in range(block.opening, block.closing)
-    )
-    return reads or calls_of_lp_functions(program)
+    model = program.syntax.block_range("model")
+    reads = program.syntax.calls(model, lambda name: name == "target")
+    return bool(reads) or calls_of_lp_functions(program)
 
 
 class TargetCalls:
-    """The calls of one program that touch Stan's target.
+    """The calls of one program that touch Stan's target; the rewriter receives the edits.
 
-    Parameters
-    ----------
-    rewriter
-        Receives the edits.
-    added
-        Stan expression for the terms in Stan's target that are not in the accumulators; empty if
-        there are none.
+    `added` is a Stan expression for the terms in Stan's target that are not in the accumulators;
+    empty if there are none.
     """
 
     def __init__(self, rewriter: Rewriter, added: str) -> None:
         self._rewriter = rewriter
         self._syntax = rewriter.program.syntax
         self._added = added
-        functions = rewriter.program.blocks.get("functions")
-        self._functions = functions.functions if functions else []
+        self._functions = self._syntax.functions
 
     def redirect(self, collected: Mapping[str, str]) -> None:
         """Preserve the value of `target()` in the blocks and in the functions that they call.
 
-        Parameters
-        ----------
-        collected
-            Mapping from the name of a block to a Stan expression for the sum of its accumulators;
-            "0" if there are none.
+        `collected` maps the name of a block to a Stan expression for the sum of its accumulators;
+        "0" if there are none.
         """
         readers = self._readers()
         for name, total in collected.items():
-            block = self._rewriter.program.blocks.get(name)
-            if block is None:
-                continue
-            tokens = Range(block.opening, block.closing)
+            tokens = self._syntax.block_range(name)
             own = f"{total} + {self._added}" if self._added else total
             if total != "0":
                 self._replace_reads(tokens, f"({own})" if " " in own else own)
@@ -104,8 +85,7 @@ class TargetCalls:
         return self._calls(tokens, {"target"})
 
     def _calls(self, tokens: Range, names: set[str]) -> list[int]:
-        word = self._syntax.word
-        return [t for t in range(*tokens) if word(t) in names and word(t + 1) == "("]
+        return self._syntax.calls(tokens, names.__contains__)
 
     def _replace_reads(self, tokens: Range, own: str) -> None:
         for token in self._reads(tokens):

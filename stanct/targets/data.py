@@ -48,6 +48,11 @@ class StanData:
         """SHA-256 of the JSON text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def name(self) -> str:
+        """The file, or "the data", as messages name them."""
+        return "the data" if self.origin == "data" else self.origin
+
     def unused(self, program: Program) -> tuple[str, ...]:
         """Names of the variables that the program does not declare."""
         return tuple(name for name in self.values if name not in program.data_names)
@@ -194,14 +199,6 @@ def _load(source: DataSource, program: Program) -> StanData:
     if source is None:
         return StanData("{}", "data")
     if isinstance(source, Mapping):
-        try:
-            source = {name: source[name] for name in source}
-        except Exception as cause:  # of a class of the user's own
-            told = shortened(f"{type(cause).__name__}: {cause}", 120)
-            raise DataError(
-                f"The data of the type {type(source).__name__!r} cannot be read ({told}).",
-                remedy="Pass a dictionary of variable names to values.",
-            ) from cause
         _check_finite(source, program, "data")
         tuples = {d.name for d in program.data if d.type == "tuple"}
         own = {name: v if name in tuples else _listed(v) for name, v in source.items()}
@@ -219,11 +216,17 @@ def _load(source: DataSource, program: Program) -> StanData:
             "The data are JSON text, where the path of a file or a mapping belongs.",
             remedy="Pass json.loads(text).",
         )
-    path = Path(source)
+    text, loaded = _read(Path(source))
+    _check_finite(loaded, program, str(Path(source)))
+    if "true" in text or "false" in text:  # Stan takes them for no numbers
+        text = json.dumps(without_booleans(loaded))
+    return StanData(text, str(Path(source)))
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a JSON file, and the object in it."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if 3 * text.count("\0") > len(text):  # UTF-16 without a mark has them between its letters
-            raise UnicodeDecodeError("utf-8", b"", text.index("\0"), text.index("\0") + 1, "NUL")
     except UnicodeDecodeError as cause:
         raise DataError(
             f"The data file is not in UTF-8, as byte {cause.start + 1} shows.",
@@ -236,12 +239,6 @@ def _load(source: DataSource, program: Program) -> StanData:
             path=str(path),
             remedy=f"Check the path; it is looked up from {Path.cwd()}.",
         ) from cause
-    if "\0" in text:
-        raise DataError(
-            f"The data file has a NUL character, as character {text.index(chr(0)) + 1}.",
-            path=str(path),
-            remedy="Remove it: JSON has none.",
-        )
     try:
         loaded = read_json(text)
     except json.JSONDecodeError as cause:
@@ -268,10 +265,7 @@ def _load(source: DataSource, program: Program) -> StanData:
             path=str(path),
             remedy='Write {"N": 3, "y": [1, 2, 3]}.',
         )
-    _check_finite(loaded, program, str(path))
-    if "true" in text or "false" in text:  # Stan takes them for no numbers
-        text = json.dumps(without_booleans(loaded))
-    return StanData(text, str(path))
+    return text, loaded
 
 
 def _listed(value: Any) -> Any:

@@ -82,7 +82,7 @@ def rejection(program: Program, message: str, where: str, data: StanData) -> Pro
     """
     token = users_own(program, message)
     words = shortened(_cleaned(message), 300).rstrip(".!")
-    remedy = f"Correct the program or {'the data' if data.origin == 'data' else data.origin}."
+    remedy = f"Correct the program or {data.name}."
     if token is not None:
         word = program.syntax.word(token)
         told = f"The program calls `{word}`{where}: {words}."
@@ -95,7 +95,7 @@ def rejection(program: Program, message: str, where: str, data: StanData) -> Pro
     if token is None:
         told = program.syntax.source.told(told)[0]
         return ProgramError(told, path=program.label, remedy=remedy)
-    return program.syntax.source.error(program.syntax.start(token), told, remedy)
+    return program.syntax.error(token, told, remedy)
 
 
 def users_own(program: Program, message: str) -> int | None:
