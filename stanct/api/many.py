@@ -390,14 +390,7 @@ def _ranks(run: Run, truth: Mapping[str, Any]) -> dict[str, float]:
 def check_truth(
     truth: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """True values as arrays.
-
-    Parameters
-    ----------
-    truth
-        The values by name of the variables.
-    shapes
-        Shapes of the program's variables.
+    """True values as arrays, by name of the variables, which have these shapes.
 
     Raises
     ------

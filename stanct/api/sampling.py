@@ -212,13 +212,7 @@ def _whole(method: Method[Any]) -> Method[Any]:
 
 
 def named_method(name: Any) -> Method[Any]:
-    """Return the method of this name with its defaults.
-
-    Raises
-    ------
-    SamplingError
-        There is no such method.
-    """
+    """Return the method of this name with its defaults; raise `SamplingError` if there is none."""
     if not isinstance(name, str):
         raise SamplingError(
             f"method must be a method or the name of one, not {name!r}.",

@@ -26,13 +26,7 @@ _PROBE_VALUE = -1.7370857137646178
 
 
 def examine() -> tuple[str, bool]:
-    """Examine the installation.
-
-    Returns
-    -------
-    report, healthy
-        Text for the user, and whether everything that stanct needs works.
-    """
+    """Examine the installation; return a report, and whether all that stanct needs works."""
     lines = [
         f"stanct {__version__}, Python {platform.python_version()} on {platform.platform()}, "
         f"{os.cpu_count()} cores"

@@ -46,8 +46,6 @@ class Verification:
 
     Attributes
     ----------
-    kind
-        Kind of the generated program.
     points
         Number of random points at which both log densities are finite.
     error
@@ -123,14 +121,6 @@ def verify(
 
     Parameters
     ----------
-    target
-        Program and data.
-    kind
-        Kind of generated program, see `stanct.stan.codegen.generate`.
-    points
-        Number of random points.
-    seed
-        Seed of the random points.
     second
         The CmdStan that evaluates one of the two: the user's own program for the kind `density`,
         and the generated program for the others. Without it, the embedded engine evaluates both.

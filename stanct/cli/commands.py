@@ -306,10 +306,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
 def _timing(run: Run, began: float, sampled: float) -> str:
     """Where the time of the command went, also before and after the run.
 
-    Parameters
-    ----------
-    began, sampled
-        When the command began, and when it had the run, in seconds of the monotonic clock.
+    The command began, and had the run, at these seconds of the monotonic clock.
     """
     seconds = dict(run.timing["seconds"])
     before = sampled - began - run.provenance["seconds"]

@@ -8,13 +8,11 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from stanct import plots
 from stanct.common.errors import StanctError
 from stanct.estimates.naming import Names
 from stanct.pages.page import Picture, number, picture, with_error
-from stanct.plots.canvas import SIZE
 from stanct.plots.evidence import delta_means
 from stanct.plots.material import HasBeta, HasCurves, HasRunningLogZ, HasSchedule
 from stanct.plots.mixing import end_shares
@@ -39,13 +37,11 @@ class Panel(Generic[Material]):
     Attributes
     ----------
     needs
-        Name that the run's `shows` must contain: the name of `draw`.
+        Name that the run's `shows` must contain: the name of `draw`, a function of `stanct.plots`.
     section
         Section of the report: ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
-    title, caption
-        Heading, and how to read the picture.
-    draw
-        Function of `stanct.plots`.
+    caption
+        How to read the picture.
     words
         Makes the alternative text of a run's picture, with its numbers.
     """
@@ -59,10 +55,8 @@ class Panel(Generic[Material]):
 
     def picture(self, run: Material, **asked: Any) -> Picture:
         """Draw the panel for a run; `asked` is passed to `draw` and `words`."""
-        figure = Figure(figsize=SIZE, layout="constrained")
-        self.draw(run, figure.add_subplot(), **asked)
-        words = self.words(run, **asked)
-        return picture(figure, self.title, self.caption, words, self.needs)
+        axes = self.draw(run, **asked)
+        return picture(axes, self.title, self.caption, self.words(run, **asked), self.needs)
 
 
 def panels_of(run: Run) -> list[Panel[Any]]:

@@ -54,10 +54,8 @@ def refuse_impossible_bounds(
 
     Parameters
     ----------
-    prefix
-        Beginning of names that the program does not have.
-    once
-        As from `computed_once`.
+    prefix, once
+        Beginning of names that the program does not have; what `computed_once` returns.
     points
         Number of random points. Bounds of parameters that follow from other parameters are refused
         if they fail at all of these. With none, only those are checked that the data determine.
@@ -136,10 +134,7 @@ def _words(program: Program, tokens: Range) -> set[str]:
 def _values(density: Density, prefix: str, x: Array) -> dict[str, dict[str, float]]:
     """The bounds by side and variable, such as ``lower_b``, and then by index, such as ``2.1``.
 
-    Parameters
-    ----------
-    x : shape (D,)
-        Point of the program's own parameters; numbers of other names are not used.
+    `x`, shape (D,), is a point of the program's own parameters; other names have no use for it.
     """
     near, far = x.copy(), x.copy()
     for place, name in enumerate(density.unconstrained_names):

@@ -33,12 +33,8 @@ _TOLERANCE = 1e-12
 def added_once(density: Density, program: Program, source: str) -> Density:
     """Replace a density by that of the user's own program plus a constant, if that is cheaper.
 
-    Parameters
-    ----------
-    density
-        Density of the density program, with all constants.
-    program, source
-        The user's program, and a text of it that goes with the density's data.
+    `density` is that of the density program, with all constants. `source` is a text of the user's
+    program that goes with the density's data.
     """
     if not drops_constants(program):
         return density
@@ -87,13 +83,7 @@ def drops_constants(program: Program) -> bool:
 
 
 class _Choices:
-    """Finds branches, loop counts and integers that may depend on parameters.
-
-    Attributes
-    ----------
-    found
-        Whether there may be any.
-    """
+    """Finds branches, loop counts and integers that may depend on parameters."""
 
     def __init__(self, program: Program) -> None:
         self._syntax = syntax = program.syntax

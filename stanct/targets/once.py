@@ -33,12 +33,7 @@ _TYPES = {"int", "real", "vector", "row_vector", "matrix"}
 class Computed:
     """Turns transformed data of recipes into data; a target takes it along to workers.
 
-    Attributes
-    ----------
-    data
-        The user's data with the values; None to change nothing.
-    declarations
-        Those of the transformed data, as data.
+    The user's data with the values, None to change nothing, and the declarations of the values.
     """
 
     data: str | None = None
@@ -52,17 +47,10 @@ class Computed:
 
 
 def computed_once(program: Program, data: StanData, prefix: str) -> Computed:
-    """What turns transformed data of recipes into data.
+    """What turns transformed data of recipes, made from a program with these data, into data.
 
     It changes nothing where the transformed data are quickly computed, are random or no plain
-    numbers, or where Stan rejects them.
-
-    Parameters
-    ----------
-    program, data
-        The user's; recipes are those of programs made from it, with the same data.
-    prefix
-        Prefix of names that the program does not have.
+    numbers, or where Stan rejects them. No name in the program begins with the prefix.
     """
     syntax = program.syntax
     declared = [one for one in syntax.statements("transformed data") if isinstance(one, Declare)]

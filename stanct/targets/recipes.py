@@ -38,12 +38,8 @@ def pseudo_extended_recipe(
 ) -> Recipe:
     """The pseudo-extended program of N copies with data, base, bias and prior of β.
 
-    With a `PowerBias` the copies follow powers of the target.
-
-    Parameters
-    ----------
-    fixed_beta : shape (N,)
-        The fixed β of the copies; None if they are estimated.
+    With a `PowerBias` the copies follow powers of the target. `fixed_beta`, shape (N,), is the
+    fixed β of the copies; None if they are estimated.
     """
     names: dict[str, Any] = {**_base(base), "N": copies}
     if isinstance(bias, PowerBias):

@@ -36,11 +36,8 @@ _ENGINE = re.compile(r"^stanli [\w ]+: ")
 def refuse_rejection(program: Program, data: StanData, density: Density, *, failed: bool) -> None:
     """Raise an error with Stan's words if Stan rejects the program at every point that is tried.
 
-    Parameters
-    ----------
-    failed
-        Whether a fit has failed. Otherwise the error is raised only where Stan says the same at
-        all points, so that no other point can be expected to be better.
+    Unless a fit has `failed`, the error is raised only where Stan says the same at all points, so
+    that no other point can be expected to be better.
 
     Raises
     ------
@@ -75,10 +72,7 @@ def refuse_rejection(program: Program, data: StanData, density: Density, *, fail
 def rejection(program: Program, message: str, where: str, data: StanData) -> ProgramError:
     """Return the error for Stan's words, at the line of the program that they are about.
 
-    Parameters
-    ----------
-    where
-        At which points Stan says so, with a space before it; may be empty.
+    `where` says at which points Stan says so, with a space before it; it may be empty.
     """
     token = users_own(program, message)
     words = shortened(_cleaned(message), 300).rstrip(".!")

@@ -31,12 +31,7 @@ class Fault(NamedTuple):
 def fault_in(value: Any, *, complex_too: bool = True) -> Fault | None:
     """Return the first thing in a value that cannot be data; None if all are finite numbers.
 
-    Parameters
-    ----------
-    value
-        Numbers, arrays, lists, tuples and dictionaries, as users give them or as read from JSON.
-    complex_too
-        Whether complex numbers may be among them.
+    The value is as users give it or as read from JSON. Complex numbers may be allowed.
     """
     return next(_faults(value, (), complex_too), None)
 
