@@ -126,8 +126,7 @@ def test_it_says_how_far_it_is(
     script(Path(os.environ["MAKE"]), slow)
     told: list[str] = []
     assemble(tmp_path / "home", wheel=wheel, report=told.append)
-    begun = [line for line in told if line.startswith("  1 of 2 files begun, ")]
-    assert len(begun) >= 2 and all(line.endswith(" s so far") for line in begun)
+    assert sum(line.endswith(" s so far") for line in told) >= 2
 
 
 def test_a_home_of_other_sources_is_replaced(wheel: Path, tmp_path: Path) -> None:
@@ -317,7 +316,6 @@ def test_what_models_share_is_built_for_the_processor(
     monkeypatch.setenv("MAKE", str(script(tmp_path / "telling", log)))
     assemble(tmp_path / "homes", wheel=wheel)
     assert [line.split()[-2:] for line in calls.read_text().splitlines()] == [
-        ["build", "--dry-run"],
         ["STAN_AVX2=TRUE", "build"],
         ["STAN_AVX2=TRUE", "examples/bernoulli/bernoulli"],
     ]
