@@ -28,7 +28,6 @@ for word in "$@"; do case "$word" in file=*.csv) touch "${word#file=}";; esac; d
 """
 MAKE = f"""#!/bin/sh
 case "$*" in
-  *--dry-run) echo "c++ -c -o one"; echo "c++ -c -o two"; echo "mkdir three" ;;
   *bernoulli*)
     cd examples/bernoulli; touch bernoulli.hpp
     printf '%s' '{MODEL}' > bernoulli; chmod +x bernoulli ;;
