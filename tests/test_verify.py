@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import target_of
 from generated import DATA, PROGRAMS
 
 from stanct import temper
@@ -124,19 +123,3 @@ def test_colours_leave_the_code_as_it_is() -> None:
         ("number", "2"),
         ("comment", "/* int */"),
     ]
-
-
-def test_a_fault_of_the_engine_is_not_called_ours() -> None:
-    """It drops the normaliser of a truncated vector whose bounds depend on parameters."""
-    source = """data { vector[3] y; }
-    parameters { real mu; real<lower=0> s; }
-    model { mu ~ normal(0, 1); s ~ exponential(1);
-      y ~ normal(mu, s) T[-2 - s, 3];
-    }
-    """
-    target = target_of(source, {"y": [0.0, 1.0, -1.0]})
-    told = str(verify(target, "density"))
-    assert "DOES NOT agree" not in told or "such as that of line 4" in told, told
-    assert "normaliser" not in str(verify(target, "joint"))
-    loop = source.replace("y ~", "for (n in 1 : 3) y[n] ~")
-    assert verify(target_of(loop, {"y": [0.0, 1.0, -1.0]}), "density").passed

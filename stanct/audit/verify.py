@@ -15,7 +15,6 @@ from stanct.common.names import KINDS
 from stanct.engines.embedded import Recipe
 from stanct.engines.homes import Home
 from stanct.path.bias import Bias
-from stanct.stan.syntax import Tilde, walk
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
 from stanct.targets.recipes import recipe, whitening_data
@@ -51,9 +50,6 @@ class Verification:
     error
         Largest difference of the log densities, relative to 1 + their size. It is infinite if only
         one of the two is finite at some point.
-    truncation
-        Line of a truncated statement that the embedded engine may compute wrongly as it stands in
-        the user's program: it drops the normaliser of a vector (stanli 0.24). None without one.
     by_cmdstan
         Whether CmdStan evaluated one of the two.
     engines
@@ -64,7 +60,6 @@ class Verification:
     kind: str
     points: int
     error: float
-    truncation: int | None = None
     by_cmdstan: bool = False
     engines: float = 0.0
 
@@ -82,27 +77,15 @@ class Verification:
         verdict = "agrees with its formula" if self.passed else "DOES NOT agree with its formula"
         if self.points == 0:
             verdict = "could not be compared: no random point has a finite log density"
+        doubt = (
+            f" The embedded engine and CmdStan differ by {self.engines:.1e} on the density program "
+            "itself, so this is a fault of one of the engines, and not of the generated program."
+        )
         return (
             f"The {self.kind} program {verdict}; {self.points} random points, largest relative "
             f"difference {self.error:.1e}."
             f"{' CmdStan evaluated one of the two.' if self.by_cmdstan else ''}"
-            f"{'' if self.passed else self._doubt}"
-        )
-
-    @property
-    def _doubt(self) -> str:
-        if self.engines_differ:
-            return (
-                " The embedded engine and CmdStan differ by "
-                f"{self.engines:.1e} on the density program itself, so this is a fault of one of "
-                "the engines, and not of the generated program."
-            )
-        if self.by_cmdstan or self.truncation is None:
-            return ""
-        return (
-            " The embedded engine computed both, and it drops the normaliser of a truncated vector "
-            f"in your own program, such as that of line {self.truncation}. The generated program "
-            "writes the normaliser out, so it may well be right."
+            f"{doubt if self.engines_differ and not self.passed else ''}"
         )
 
 
@@ -144,8 +127,7 @@ def verify(
     gap = np.abs(found[both] - wanted[both]) / (1 + np.abs(wanted[both]))
     differ = bool(np.any(np.isfinite(found) != np.isfinite(wanted)))
     error = np.inf if differ else float(gap.max(initial=0.0))
-    truncation = _truncated_line(target) if kind == "density" else None
-    verdict = Verification(kind, int(both.sum()), error, truncation, bool(home))
+    verdict = Verification(kind, int(both.sum()), error, bool(home))
     if verdict.passed or second is None:
         return verdict
     return replace(verdict, engines=_engines(target, second, np.random.default_rng(seed), points))
@@ -164,14 +146,6 @@ def _engines(target: ProgramTarget, second: Home, rng: np.random.Generator, poin
         if np.isfinite(one):
             gaps.append(abs(one - two) / (1 + abs(two)))
     return max(gaps)
-
-
-def _truncated_line(target: ProgramTarget) -> int | None:
-    syntax = target.program.syntax
-    for statement in walk(syntax.statements("model")):
-        if isinstance(statement, Tilde) and statement.truncated:
-            return syntax.source.place(syntax.start(statement.tokens.first)).line
-    return None
 
 
 def _original(

@@ -124,7 +124,6 @@ class _Expander:
         self.parts: list[str] = []
         self.pieces: list[_Piece] = []
         self.length = 0
-        self.below = False  # whether a name stands on a line after its #include
 
     def add(self, file: _File, path: Path | None, chain: tuple[str, ...]) -> None:
         start = 0
@@ -134,8 +133,6 @@ class _Expander:
             self._append(file, start, match.start())
             name = match.group("q") or match.group("a") or match.group("w") or ""
             place = file.place(match.start())
-            # A word of the program may stand where a name is missing.
-            self.below = bool(match.group("w")) and "\n" in match.group("include")
             if not name:
                 told = "This #include names no file."
                 raise _error_at(place, told, "Write `#include file.stan`.")
@@ -178,13 +175,6 @@ class _Expander:
             return candidate, _File(str(candidate), text, self._is_users(candidate))
         searched = ", ".join(str(folder) for folder in folders) or "no folder"
         shown = f" `{name}`" if is_told else ""
-        if self.below and is_told:
-            raise _error_at(
-                place,
-                f"This #include names no file on its line, and there is none called `{name}`, the "
-                "next word.",
-                "Write `#include file.stan` on one line.",
-            )
         raise _error_at(
             place,
             f"The included file{shown} was not found; searched {searched}.",
