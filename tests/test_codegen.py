@@ -157,6 +157,11 @@ def test_reserved_prefix() -> None:
             "parameters { real x; } model { [x, x]' ~ normal(f_lp([1, 2]'), 1) T[-9, 9]; }",
             r"bad\.stan:2:49: `f_lp` adds to the target(?s:.)*Give its value a name",
         ),
+        (
+            "functions { real f_lp(real x) { return x * target(); } }\n"
+            "parameters { real x; } model { x ~ normal(0, 1); target += f_lp(x); }",
+            r"bad\.stan:1:44: A function reads the target(?s:.)*pass its value",
+        ),
         ("parameters { int n; }", r"bad\.stan:1:18: `n` is an integer"),
         ("parameters { vector x; }", r"bad\.stan:1:21: `x` is declared without its sizes"),
         ("parameters { array[] real x; }", r"bad\.stan:1:27: `x` is declared without its sizes"),

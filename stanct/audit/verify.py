@@ -10,8 +10,6 @@ import numpy as np
 from scipy import special
 
 from stanct.common.arrays import Array
-from stanct.common.errors import StanctError
-from stanct.common.names import KINDS
 from stanct.engines.embedded import Recipe
 from stanct.engines.homes import Home
 from stanct.path.bias import Bias
@@ -108,11 +106,6 @@ def verify(
         The CmdStan that evaluates one of the two: the user's own program for the kind `density`,
         and the generated program for the others. Without it, the embedded engine evaluates both.
     """
-    if kind not in KINDS:
-        raise StanctError(
-            f"There is no kind {kind!r} of generated program.",
-            remedy="The kinds are " + ", ".join(map(repr, KINDS)) + ".",
-        )
     home = target.density.recipe.home if second is None else str(second.path)
     rng = np.random.default_rng(seed)
     formulas = {"density": _original, "prior_likelihood": _prior_likelihood, "weighted": _weighted}

@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 from stanct.common.drafts import write_whole
 from stanct.common.resources import resource_folder, writing
 from stanct.common.settings import check_page_file
+from stanct.common.version import __version__
 from stanct.estimates.digits import MOST, shown
 from stanct.plots.canvas import INK, QUIET, RULE
 from stanct.stan.highlight import highlighted
@@ -202,8 +203,6 @@ def render_page(template: str, **values: object) -> HtmlPage:
 
     The page's security policy allows only its own script and no network access.
     """
-    from stanct.common.version import __version__
-
     folder = resource_folder("templates") / "pages"
     script = (folder / "page.js").read_text(encoding="utf-8")
     digest = hashlib.sha256(script.encode()).digest()

@@ -20,7 +20,7 @@ from stanct.stan.program import Declaration, Ends, Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Function, walk
+from stanct.stan.syntax import Compound, Declare, Function, free_prefix, walk
 
 _ANNOTATION = re.compile(r"[ \t]*//[ \t]*stanct[ \t]*:[^\r\n]*")
 _DENSITY = re.compile(r"_l(?:u?p[dm]f|c?cdf|p)$")
@@ -46,7 +46,7 @@ def between(full: Program, base: Program, *, apart: bool = False) -> Program:
     _check_sizes(full, base, shared)
     names = {name: name for name in base.data_names}
     if apart:
-        prefix = _free(_BASE, (full, base))
+        prefix = free_prefix(_BASE, full.syntax, base.syntax)
         names = {name: name if name in shared else prefix + name for name in names}
     else:
         _check_data(full, base)
@@ -218,7 +218,7 @@ def _renamed(base: Program, full: Program, data: Mapping[str, str]) -> Program:
     base = _edited(base, [Edit(*base.syntax.span(one.tokens), "") for one in twins])
     words = {_stem(token.text) for token in full.syntax.tokens if token.kind == "name"}
     kept = {*base.data_names, *base.parameter_names, *shared}
-    prefix = _free(_BASE, (full, base))
+    prefix = free_prefix(_BASE, full.syntax, base.syntax)
     new = {name: prefix + name for name in set(_declared(base)) - kept if name in words}
     new |= {name: other for name, other in data.items() if other != name}
     edits: list[Edit] = []
@@ -239,14 +239,6 @@ def _edited(program: Program, edits: list[Edit]) -> Program:
     return Program.from_source(text, name=program.name) if edits else program
 
 
-def _free(prefix: str, programs: Iterable[Program]) -> str:
-    """A prefix with which no name of the programs begins."""
-    words = {token.text for one in programs for token in one.syntax.tokens}
-    while any(word.startswith(prefix) for word in words):
-        prefix = f"x{prefix}"
-    return prefix
-
-
 def _twins(base: Program, full: Program) -> list[Function]:
     """Functions of the base that the full program defines in the same words."""
     texts = [full.syntax.words(one.tokens) for one in full.syntax.functions]
@@ -258,7 +250,7 @@ def _twins(base: Program, full: Program) -> list[Function]:
 
 def _joined(full: Program, base: Program, ends: Ends) -> str:
     """The text of the joined program; names of `base` are those of no other thing in `full`."""
-    prefix = _free(_OUR, (full, base))
+    prefix = free_prefix(_OUR, full.syntax, base.syntax)
     mine, theirs = (_rewriter(one, prefix, end) for one, end in ((full, "full"), (base, "base")))
     writer = ParameterWriter(base.syntax, theirs.shapes, theirs.shapes.globals(), prefix)
     checks = _make_local(theirs, writer)

@@ -158,7 +158,7 @@ class _Centring(Reader):
         """Location and scale where a definition is `location + scale * raw`."""
         name, loop = self.syntax.word(definition.name), definition.loop
         spec, text = self.scope[name], self.syntax.text
-        local = {self.syntax.word(loop.heads[0].first)} if loop else set[str]()
+        local = {self.syntax.loop_variable(loop)} if loop else set[str]()
         found = self._terms(definition.value, raw, local)
         if found is None:
             return None
@@ -200,11 +200,11 @@ class _Centring(Reader):
         """Summands of the location, and factors of the scale, of `location + scale * raw`."""
         location: list[Range] = []
         scales: list[Range] | None = None
-        for part in self.syntax.split(self._bare(value), "+"):
+        for part in self.syntax.split(self.syntax.bare(value), "+"):
             if raw not in self._names(part):
                 location.append(part)
                 continue
-            factors = self._factors(self._bare(part))
+            factors = self._factors(self.syntax.bare(part))
             mine = [factor for factor in factors if raw in self._names(factor)]
             if scales is not None or len(mine) != 1 or not self._is_raw(mine[0], raw, local):
                 return None
@@ -212,15 +212,6 @@ class _Centring(Reader):
         if not scales or not all(map(self._is_positive, scales)):
             return None
         return location, scales
-
-    def _bare(self, tokens: Range) -> Range:
-        """A range without the parentheses around all of it."""
-        while (
-            self.syntax.word(tokens.first) == "("
-            and self.syntax.partner[tokens.first] == tokens.stop - 1
-        ):
-            tokens = Range(tokens.first + 1, tokens.stop - 1)
-        return tokens
 
     def _factors(self, tokens: Range) -> list[Range]:
         """Factors of a product; one if there is anything but `*` and `.*` outside of brackets."""

@@ -23,7 +23,6 @@ from stanct.stan.syntax import (
     Call,
     Compound,
     Increment,
-    Range,
     Statement,
     Syntax,
     Tilde,
@@ -91,11 +90,10 @@ def _adds(statement: Statement) -> bool:
 
 def _runs(syntax: Syntax, loop: Compound) -> str | None:
     """The condition that a loop has iterations; None if that is sure or has effects."""
-    over = Range(loop.heads[0].first + 2, loop.heads[0].stop)
-    words = syntax.words(over)
+    bounds = syntax.loop_ends(loop)
+    words = syntax.words(loop.heads[0])[2:]
     if any(word.endswith(_EFFECTS) for word in words):
         return None
-    bounds = syntax.split(over, ":")
     texts = [" ".join(syntax.words(bound)) for bound in bounds]
     if len(texts) != 2:
         return f"size({' '.join(words)}) > 0"

@@ -136,7 +136,7 @@ class _Finder(Reader):
             return Parts(size, walk.head, walk.element, walk.location, scale, (0, 0))
         if loop is not None:
             head = loop.heads[0]
-            return Parts(size, text(head), self.syntax.word(head.first), location, scale, (0, 0))
+            return Parts(size, text(head), self.syntax.loop_variable(loop), location, scale, (0, 0))
         first, second = (self._shape(part, set()) or 0 for part in prior.arguments[-2:])
         return Parts(size, None, "", location, scale, (first, second))
 
@@ -179,7 +179,7 @@ class _Finder(Reader):
         if prior.distribution == _CHOLESKY:
             return None
         location, scale = prior.arguments[-2:]
-        local = {self.syntax.word(loop.heads[0].first)} if loop else set[str]()
+        local = {self.syntax.loop_variable(loop)} if loop else set[str]()
         names = {name, *self._names(location), *self._names(scale)}
         if not names <= self.scope.keys() | local or self._assigned_late(names - {name}, name):
             return None
@@ -196,7 +196,7 @@ class _Finder(Reader):
     def _arguments_fit(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
         """Whether centre and scale are known before the model, and a parameter sets the scale."""
         location, scale = prior.arguments[-2:]
-        local = {self.syntax.word(loop.heads[0].first)} if loop else set()
+        local = {self.syntax.loop_variable(loop)} if loop else set()
         known = self.scope.keys() | local
         for argument in (location, scale):
             names = self._names(argument)
@@ -282,7 +282,7 @@ class _Finder(Reader):
             return [f"{declared} {name} = {location} + {scale} * {raw};"]
         if loop is not None:
             head = self.syntax.text(loop.heads[0])
-            j = self.syntax.word(loop.heads[0].first)
+            j = self.syntax.loop_variable(loop)
             line = f"for ({head}) {name}[{j}] = {location} + {scale} * {raw}[{j}];"
             return [f"{declared} {name};", line]
         ranks = [self._shape(part, set()) for part in prior.arguments[-2:]]

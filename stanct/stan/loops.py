@@ -152,7 +152,7 @@ class LoopSums:
     def _turn(self, nest: Sequence[Compound]) -> str:
         """Return the number of the iteration, which is a counter for nested loops."""
         if len(nest) == 1:
-            return minus(self._loops.variable(nest[0]), self._loops.offset(nest[0]))
+            return minus(self._syntax.loop_variable(nest[0]), self._loops.offset(nest[0]))
         key = tuple(id(loop) for loop in nest)
         if key not in self._counters:
             self._counters[key] = f"{self._prefix}turn{len(self._counters) + 1}"
@@ -213,7 +213,7 @@ class LoopSums:
         return sum(each) + sum(term.nest[0] is statement for term in self._loops.terms)
 
     def _is_worth_a_sum(self, loop: Compound) -> bool:
-        bounds = self._loops.bounds(loop) if loop.word == "for" else []
+        bounds = self._syntax.loop_ends(loop) if loop.word == "for" else []
         if len(bounds) != 2 or self._loops.leaves_early(loop):
             return False
         last = self._loops.bound(bounds[1])

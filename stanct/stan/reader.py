@@ -165,7 +165,7 @@ class Reader:
         if self._words(tokens)[:2] == ["rep_vector", "("]:
             return self.syntax.partner[tokens.first + 1] == tokens.stop - 1
         containers = [
-            spec for word in self._outer_names(tokens) if (spec := self.scope.get(word)) is not None
+            spec for word in self.syntax.names(tokens) if (spec := self.scope.get(word)) is not None
         ]
         ranked = [spec for spec in containers if spec.rank]
         return (
@@ -182,9 +182,6 @@ class Reader:
         found = self.shapes.shape(tokens, scope)
         return None if found is None else found.rank
 
-    def _outer_names(self, tokens: Range) -> list[str]:
-        return [self.syntax.word(k) for k in range(*tokens) if self.syntax.tokens[k].kind == "name"]
-
     # Loops
 
     def _body(self, loop: Compound) -> list[Statement]:
@@ -198,9 +195,7 @@ class Reader:
         """Whether `for (j in 1:J) name[j] ~ …` runs over every element."""
         if spec.rank != 1:
             return False
-        head = loop.heads[0]
-        variable = self.syntax.word(head.first)
-        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
+        variable, ends = self.syntax.loop_variable(loop), self.syntax.loop_ends(loop)
         (size,) = spec.array or spec.dims
         return (
             words == [name, "[", variable, "]"]

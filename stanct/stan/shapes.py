@@ -131,11 +131,9 @@ class Shapes:
                 scope[self._syntax.word(name)] = statement.type
 
     def _declare_loop(self, loop: Compound, scope: Scope) -> None:
-        head = loop.heads[0]
-        name = self._syntax.word(head.first)
-        ranges = self._syntax.split(Range(head.first + 2, head.stop), ":")
-        if len(ranges) == 2:
-            scope[name] = TypeSpec("int", (), {}, (), (), head)
+        name = self._syntax.loop_variable(loop)
+        if len(self._syntax.loop_ends(loop)) == 2:
+            scope[name] = TypeSpec("int", (), {}, (), (), loop.heads[0])
         else:
             scope.pop(name, None)
 

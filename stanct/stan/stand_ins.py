@@ -13,7 +13,7 @@ import re
 from stanct.common.errors import ProgramError
 from stanct.common.resources import resource_folder
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Syntax
+from stanct.stan.syntax import Syntax, free_prefix
 
 _FOLDER, _ENDING = "stand_ins", ".stanfunctions"
 _WORD = re.compile(r"[A-Za-z]\w*")
@@ -37,9 +37,7 @@ def with_stand_ins(source: str) -> str:
         syntax = Syntax(SourceText.expand(source, "program"))
     except ProgramError:
         return source  # stanc says what is wrong
-    prefix = "stanct_"
-    while any(word.startswith(prefix) for word in words):
-        prefix += "s_"
+    prefix = free_prefix("stanct_", syntax)
     functions = syntax.blocks.get("functions")
     own = {syntax.word(one.name) for one in syntax.functions}
     calls = [

@@ -207,6 +207,25 @@ class Syntax:
         """Return the offsets at which the text of a range of tokens begins and ends."""
         return self.start(tokens.first), self.tokens[tokens.stop - 1].end
 
+    def names(self, tokens: Range) -> list[str]:
+        """Return the names in a range of tokens, those of called functions too."""
+        found = self.tokens[tokens.first : tokens.stop]
+        return [token.text for token in found if token.kind == "name"]
+
+    def bare(self, tokens: Range) -> Range:
+        """Return a range without the parentheses around all of it."""
+        while self.word(tokens.first) == "(" and self.partner[tokens.first] == tokens.stop - 1:
+            tokens = Range(tokens.first + 1, tokens.stop - 1)
+        return tokens
+
+    def loop_variable(self, loop: Compound) -> str:
+        """Return the name of a loop's variable."""
+        return self.word(loop.heads[0].first)
+
+    def loop_ends(self, loop: Compound) -> list[Range]:
+        """Return the two bounds of a loop over a range, or the container of any other loop."""
+        return self.split(Range(loop.heads[0].first + 2, loop.heads[0].stop), ":")
+
     def inside(self, opening: int) -> Range:
         """Return the tokens between an opening bracket and its partner."""
         return Range(opening + 1, self.partner[opening])
@@ -559,6 +578,14 @@ class Syntax:
             if not sizes.strip(","):
                 new = f"array[{sizes}] {new}"
             raise self.error(opening, told, f"Write `{new}`.")
+
+
+def free_prefix(prefix: str, *programs: Syntax) -> str:
+    """Return a prefix with which no word of the programs begins."""
+    words = {token.text for one in programs for token in one.tokens}
+    while any(word.startswith(prefix) for word in words):
+        prefix = f"x{prefix}"
+    return prefix
 
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:

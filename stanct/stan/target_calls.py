@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, Rewriter
-from stanct.stan.syntax import Function, Range
+from stanct.stan.syntax import Range
 
 
 def calls_of_lp_functions(program: Program) -> bool:
@@ -28,73 +28,34 @@ def touches_target(program: Program) -> bool:
     return bool(reads) or calls_of_lp_functions(program)
 
 
-class TargetCalls:
-    """The calls of one program that touch Stan's target; the rewriter receives the edits.
+def redirect_reads(rewriter: Rewriter, added: str, collected: Mapping[str, str]) -> None:
+    """Preserve the value of `target()` in the blocks.
 
-    `added` is a Stan expression for the terms in Stan's target that are not in the accumulators;
-    empty if there are none.
+    Parameters
+    ----------
+    added
+        Stan expression for the terms in Stan's target that are not in the accumulators; empty if
+        there are none.
+    collected
+        Mapping from the name of a block to a Stan expression for the sum of its accumulators; "0"
+        if there are none.
+
+    Raises
+    ------
+    UnsupportedError
+        A function reads the target.
     """
-
-    def __init__(self, rewriter: Rewriter, added: str) -> None:
-        self._rewriter = rewriter
-        self._syntax = rewriter.program.syntax
-        self._added = added
-        self._functions = self._syntax.functions
-
-    def redirect(self, collected: Mapping[str, str]) -> None:
-        """Preserve the value of `target()` in the blocks and in the functions that they call.
-
-        `collected` maps the name of a block to a Stan expression for the sum of its accumulators;
-        "0" if there are none.
-        """
-        readers = self._readers()
-        for name, total in collected.items():
-            tokens = self._syntax.block_range(name)
-            own = f"{total} + {self._added}" if self._added else total
-            if total != "0":
-                self._replace_reads(tokens, f"({own})" if " " in own else own)
-            # Functions can read Stan's target themselves.
-            self._pass_on(tokens, readers, total + self._added.removeprefix("target()"))
-        argument = f"{self._rewriter.prefix}target"
-        for function in self._functions:
-            if self._syntax.word(function.name) not in readers:
-                continue
-            opening = function.name + 1
-            closing = self._syntax.start(self._syntax.partner[opening])
-            comma = ", " if function.arguments else ""
-            self._rewriter.word_edits.append(Edit(closing, closing, f"{comma}real {argument}"))
-            body = function.body.tokens
-            self._replace_reads(body, f"({argument} + target())")
-            self._pass_on(body, readers, argument)
-
-    def _readers(self) -> set[str]:
-        """Return the names of the functions that read the target, or call one that does."""
-        readers = {self._name(f) for f in self._functions if self._reads(f.body.tokens)}
-        while True:
-            callers = {
-                self._name(f) for f in self._functions if self._calls(f.body.tokens, readers)
-            }
-            if callers <= readers:
-                return readers
-            readers |= callers
-
-    def _name(self, function: Function) -> str:
-        return self._syntax.word(function.name)
-
-    def _reads(self, tokens: Range) -> list[int]:
-        return self._calls(tokens, {"target"})
-
-    def _calls(self, tokens: Range, names: set[str]) -> list[int]:
-        return self._syntax.calls(tokens, names.__contains__)
-
-    def _replace_reads(self, tokens: Range, own: str) -> None:
-        for token in self._reads(tokens):
-            start, end = self._syntax.start(token), self._syntax.tokens[token + 2].end
-            self._rewriter.word_edits.append(Edit(start, end, own))
-
-    def _pass_on(self, tokens: Range, readers: set[str], value: str) -> None:
-        for token in self._calls(tokens, readers):
-            closing = self._syntax.partner[token + 1]
-            comma = ", " if closing > token + 2 else ""
-            end = self._syntax.start(closing)
-            self._rewriter.word_edits.append(Edit(end, end, comma + value))
+    syntax = rewriter.program.syntax
+    for token in syntax.calls(syntax.block_range("functions"), lambda name: name == "target"):
+        raise syntax.refusal(
+            token,
+            "`target()` read by a function",
+            "A function reads the target, of which this kind of program has only a part.",
+            "Read `target()` in the model block, and pass its value to the function.",
+        )
+    for block, total in collected.items():
+        own = f"({total} + {added})" if added else f"({total})" if " " in total else total
+        reads = syntax.calls(syntax.block_range(block), lambda name: name == "target")
+        for token in reads if total != "0" else ():
+            start, end = syntax.span(Range(token, token + 3))
+            rewriter.word_edits.append(Edit(start, end, own))

@@ -71,9 +71,7 @@ class _Reader:
 
     def in_loop(self, prior: Tilde, location: Range, loop: Compound) -> Walk | None:
         """The walk of `for (t in 2:n) x[t] ~ normal(x[t - 1], tau)`."""
-        head = loop.heads[0]
-        index = self.syntax.word(head.first)
-        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
+        index, ends = self.syntax.loop_variable(loop), self.syntax.loop_ends(loop)
         element = self._whole_index(prior.variate)
         ahead = None if element is None else self._shift(element, index)
         if element is None or ahead is None or len(ends) != 2 or not self._ends(ends[1], ahead):
@@ -82,7 +80,7 @@ class _Reader:
         if not lags or any(lag is None or lag >= ahead for lag in lags):
             return None
         text = self.syntax.text
-        return Walk(text(head), text(element), text(location))
+        return Walk(text(loop.heads[0]), text(element), text(location))
 
     def in_slice(
         self,

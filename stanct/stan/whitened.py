@@ -17,7 +17,7 @@ from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Rewriter
 from stanct.stan.shapes import Shapes
 from stanct.stan.syntax import Declare, Increment, TypeSpec, walk
-from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions, touches_target
+from stanct.stan.target_calls import calls_of_lp_functions, redirect_reads, touches_target
 
 
 def joint(program: Program, prefix: str) -> str:
@@ -228,9 +228,8 @@ def _adjust_target(rewriter: Rewriter, added: str) -> bool:
     """
     adds = calls_of_lp_functions(rewriter.program)
     log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"
-    TargetCalls(rewriter, added if adds else "").redirect(
-        {"transformed parameters": log_jacobian, "model": f"{log_jacobian} + {log_p}"}
-    )
+    collected = {"transformed parameters": log_jacobian, "model": f"{log_jacobian} + {log_p}"}
+    redirect_reads(rewriter, added if adds else "", collected)
     JacobianCalls(rewriter, log_jacobian).take_apart()
     statements = rewriter.program.syntax.statements("transformed parameters")
     for statement, seen in rewriter.shapes.walk(statements, rewriter.shapes.globals()):

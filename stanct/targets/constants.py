@@ -115,9 +115,8 @@ class _Choices:
             return False
         heads = statement.heads
         if statement.word == "for":
-            variable, over = heads[0].first, Range(heads[0].first + 2, heads[0].stop)
-            self._fixed.add(self._syntax.word(variable))
-            heads = [over]
+            self._fixed.add(self._syntax.loop_variable(statement))
+            heads = self._syntax.loop_ends(statement)
         return not all(self._is_fixed(head) for head in heads)
 
     def _declared(self, statement: Declare) -> set[str]:

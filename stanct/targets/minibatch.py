@@ -323,7 +323,7 @@ def _observed_names(program: Program, statement: Range, arrays: set[str]) -> lis
     """Return the cut arrays and transformed data that a statement names, in order."""
     syntax = program.syntax
     made = set(syntax.words(syntax.block_range("transformed data")))
-    words = [syntax.word(k) for k in range(*statement) if syntax.tokens[k].kind == "name"]
+    words = syntax.names(statement)
     known = arrays | {word for word in made if word in words}
     parameters = set(program.parameter_names)
     return [w for w in dict.fromkeys(words) if w in known and w not in parameters]
