@@ -263,10 +263,7 @@ def _check_variables(model: Model, variables: Sequence[str]) -> None:
 
 
 def _unfinished(
-    datasets: Mapping[str, Any] | Iterable[Any],
-    journal: Results,
-    order: dict[str, None],
-    bar: Bar,
+    datasets: Mapping[str, Any] | Iterable[Any], journal: Results, order: dict[str, None], bar: Bar
 ) -> Iterator[tuple[str, Simulated]]:
     """Yield the data sets without a result, and put the names of all into `order`."""
     seen: set[str] = set()

@@ -223,11 +223,7 @@ class TemperedModel:
 
     @overload
     def sample(
-        self,
-        data: DataSource = None,
-        *,
-        method: Literal["ais"],
-        **options: Unpack[Options],
+        self, data: DataSource = None, *, method: Literal["ais"], **options: Unpack[Options]
     ) -> ParticleRun: ...
 
     @overload
@@ -259,20 +255,12 @@ class TemperedModel:
 
     @overload
     def sample(
-        self,
-        data: DataSource = None,
-        *,
-        method: Literal["adiabatic"],
-        **options: Unpack[Options],
+        self, data: DataSource = None, *, method: Literal["adiabatic"], **options: Unpack[Options]
     ) -> AdiabaticRun: ...
 
     @overload
     def sample(
-        self,
-        data: DataSource = None,
-        *,
-        method: Literal["tact"],
-        **options: Unpack[Options],
+        self, data: DataSource = None, *, method: Literal["tact"], **options: Unpack[Options]
     ) -> TactRun: ...
 
     @overload
@@ -314,11 +302,7 @@ class TemperedModel:
         return sample(self.target(data), method, **options)
 
     def bidirectional(
-        self,
-        data: DataSource,
-        exact: Exact,
-        method: AIS | None = None,
-        **options: Unpack[Options],
+        self, data: DataSource, exact: Exact, method: AIS | None = None, **options: Unpack[Options]
     ) -> Bracket:
         """Bracket log Z of simulated data by annealing upwards and downwards.
 

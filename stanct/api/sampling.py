@@ -15,13 +15,7 @@ from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.resources import within_memory
 from stanct.common.seeds import Seeds
-from stanct.common.settings import (
-    Whole,
-    declared,
-    listing,
-    near,
-    refuse_unknown,
-)
+from stanct.common.settings import Whole, declared, listing, near, refuse_unknown
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.runs.run import Run

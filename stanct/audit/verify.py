@@ -88,12 +88,7 @@ class Verification:
 
 
 def verify(
-    target: ProgramTarget,
-    kind: str,
-    *,
-    points: int = 20,
-    seed: int = 1,
-    second: Home | None = None,
+    target: ProgramTarget, kind: str, *, points: int = 20, seed: int = 1, second: Home | None = None
 ) -> Verification:
     """Compare a generated program with its formula at random points.
 

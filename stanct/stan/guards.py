@@ -19,15 +19,7 @@ from collections.abc import Iterator
 
 from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import (
-    Call,
-    Compound,
-    Increment,
-    Statement,
-    Syntax,
-    Tilde,
-    walk,
-)
+from stanct.stan.syntax import Call, Compound, Increment, Statement, Syntax, Tilde, walk
 
 # What a call of these does cannot be done twice.
 _EFFECTS = ("_lp", "_jacobian", "_rng")

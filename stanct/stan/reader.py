@@ -7,16 +7,7 @@ from typing import NamedTuple
 
 from stanct.stan.program import Program
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import (
-    Compound,
-    Declare,
-    Increment,
-    Range,
-    Statement,
-    Tilde,
-    TypeSpec,
-    walk,
-)
+from stanct.stan.syntax import Compound, Declare, Increment, Range, Statement, Tilde, TypeSpec, walk
 
 _DENSITY = re.compile(r"(\w+)_lu?pdf")
 

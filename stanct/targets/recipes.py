@@ -30,11 +30,7 @@ def joint_recipe(target: ProgramTarget, base: GaussianBase, bias: Bias) -> Recip
 
 
 def pseudo_extended_recipe(
-    target: ProgramTarget,
-    base: GaussianBase,
-    bias: CopyBias,
-    copies: int,
-    fixed_beta: Array | None,
+    target: ProgramTarget, base: GaussianBase, bias: CopyBias, copies: int, fixed_beta: Array | None
 ) -> Recipe:
     """The pseudo-extended program of N copies with data, base, bias and prior of β.
 
