@@ -158,14 +158,6 @@ def test_the_wrong_wheel(wheel: Path, tmp_path: Path) -> None:
     assert_nothing_left(tmp_path / "dot" / HOME_NAME)
 
 
-def test_a_broken_wheel(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel.write_bytes(wheel.read_bytes()[:200])
-    expect(wheel, monkeypatch)
-    with pytest.raises(EngineError, match=r"httpstan-4\.17\.0\.whl is damaged"):
-        assemble(tmp_path / "dot" / HOME_NAME, wheel=wheel)
-    assert_nothing_left(tmp_path / "dot" / HOME_NAME)
-
-
 @pytest.mark.parametrize(
     ("variable", "words"),
     [("MAKE", r"No make was found.*absent"), ("CXX", r"No C\+\+ compiler was found.*absent")],

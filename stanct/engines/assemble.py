@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -230,17 +229,12 @@ def _checked(wheel: Path, sha256: str) -> Path:
 
 def _unpack(wheel: Path, folder: Path) -> None:
     shutil.copytree(_SOURCES, folder, dirs_exist_ok=True)
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if name.startswith(("httpstan/include/", "httpstan/lib/", "httpstan/stanc")) and (
-                    not name.startswith(("httpstan/include/pybind11/", "httpstan/stanc.py"))
-                ):
-                    archive.extract(name, folder / "unpacked")
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise EngineError(
-            f"{wheel.name} is damaged: {error}.", remedy="Download it again."
-        ) from error
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.startswith(("httpstan/include/", "httpstan/lib/", "httpstan/stanc")) and (
+                not name.startswith(("httpstan/include/pybind11/", "httpstan/stanc.py"))
+            ):
+                archive.extract(name, folder / "unpacked")
     unpacked = folder / "unpacked" / "httpstan"
     for name in ("include", "lib"):
         (unpacked / name).rename(folder / name)

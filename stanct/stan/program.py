@@ -168,11 +168,6 @@ class Program:
         if path is not None:
             folders.append(Path(path).parent)
         text = SourceText.expand(source, path or f"{name}.stan", folders)
-        try:
-            text.text.encode()
-        except UnicodeEncodeError as cause:
-            told = "This is half of a character, which no file in UTF-8 can hold."
-            raise text.error(cause.start, told, "Remove it.") from None
         syntax = Syntax(text)
         data = _declarations(syntax, "data")
         parameters = _declarations(syntax, "parameters")
