@@ -340,7 +340,11 @@ def _escalated(
             f"The method {tempered.method!r} estimates no evidence.",
             remedy="Pass another method, such as 'joint' or 'parallel_tempering'.",
         )
-    record = {"log_z": run.bare_evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
+    record = {
+        "log_z": run.bare_evidence.log_z,
+        "warnings": list(run.warnings),
+        "fit": str(run.provenance["fit"]),
+    }
     return replace(tempered, provenance={**tempered.provenance, "bridge": record})
 
 
@@ -363,10 +367,6 @@ def _places(target: ProgramTarget, run: BridgeRun, unseen: Unseen) -> list[dict[
     values = target.variables(points[None], np.random.SeedSequence(0))  # parameters alone are used
     names = target.program.parameter_names
     return [{name: values[name][0, k] for name in names} for k in range(len(points))]
-
-
-def _fit(run: BridgeRun) -> str:
-    return str(run.provenance["fit"])
 
 
 def _first_base(run: BridgeRun, unseen: Unseen | None) -> tuple[Base, float]:

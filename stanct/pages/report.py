@@ -16,6 +16,7 @@ from stanct.pages.page import (
     Row,
     Table,
     cell,
+    digits_of,
     number,
     render_page,
     stan_html,
@@ -133,7 +134,8 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
     if evidence.unknown:
         return {"log_z": "", "unknown": evidence.unknown}
     low, high = evidence.interval
-    places = _places(evidence.std_error)
+    error = evidence.std_error
+    places = digits_of(error) if math.isfinite(error) and error > 0 else 4
     where = f" {evidence.within}" if evidence.within else ""
     return {
         "unknown": "",
@@ -143,11 +145,6 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
         "low": "" if is_below_digits(evidence.std_error) else _fixed(low, places),
         "high": _fixed(high, places),
     }
-
-
-def _places(error: float) -> int:
-    known = math.isfinite(error) and error > 0
-    return max(0, min(1 - math.floor(math.log10(error)), MOST)) if known else 4
 
 
 def _fixed(value: float, places: int) -> str:
