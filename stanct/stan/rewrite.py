@@ -118,18 +118,10 @@ class Rewriter:
                 self.redirect(statement, scope, accumulator)
 
     def redirect(
-        self,
-        statement: Increment,
-        scope: Scope,
-        accumulator: str,
-        weight: str = "",
-        operator: str = "+=",
+        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
     ) -> None:
         """Redirect one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
         self.edits += self.redirection(statement, scope, accumulator, weight)
-        if operator != "+=":
-            place = self._syntax.tokens[statement.tokens.first + 1]
-            self.edits.append(Edit(place.start, place.end, operator))
 
     def redirection(
         self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
@@ -162,14 +154,7 @@ class Rewriter:
         self.functions.add("total")
         return f"{self.prefix}total"
 
-    def tilde(
-        self,
-        statement: Tilde,
-        scope: Scope,
-        accumulator: str,
-        weight: str = "",
-        operator: str = "+=",
-    ) -> None:
+    def tilde(self, statement: Tilde, scope: Scope, accumulator: str, weight: str = "") -> None:
         """Turn one `~` into `+=` of a full density, renormalised if it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
@@ -179,7 +164,7 @@ class Rewriter:
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
         truncation = self._truncation(statement, scope, accumulator, weight)
         lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
-        head = f"{lead}{accumulator} {operator} {_factor(weight)}"
+        head = f"{lead}{accumulator} += {_factor(weight)}"
         function = self._with_constants(statement, function, scope)
         self.edits.append(Edit(start, start, f"{head}{function}("))
         first_edit = len(self.edits) - 1

@@ -65,7 +65,7 @@ def pseudo_extended(
 
     See `codegen.generate` for `fixed` and `powers`.
     """
-    rewriter, writer, _ = _prepare(program, prefix, by_loop=True)
+    rewriter, writer, _ = _prepare(program, prefix)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
     chosen = _chosen_copy(rewriter)
@@ -105,14 +105,10 @@ def _functions_of_copies(*, fixed: bool, powers: bool) -> set[str]:
     return {"weighted"} if fixed else {"between_knots", "log_mass", "weighted"}
 
 
-def _prepare(
-    program: Program, prefix: str, *, by_loop: bool = False
-) -> tuple[Rewriter, ParameterWriter, bool]:
+def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter, bool]:
     """Make the edits that all these kinds share, except for calls that touch `target()`.
 
-    The last value is whether loops of the model still add single terms to the target. With
-    `by_loop`, each of these loops fills a vector of its own. `by_loop` is for loops over copies:
-    elsewhere the embedded engine turns such a vector into −inf if all of its terms are equal.
+    The last value is whether loops of the model still add single terms to the target.
     """
     shapes = Shapes(program.syntax)
     rewriter = Rewriter(program, prefix, shapes)
@@ -124,7 +120,7 @@ def _prepare(
         rewriter.model(f"{prefix}log_p")
         return rewriter, writer, False
     sums = LoopSums(rewriter)
-    sums.write(f"{prefix}log_p", by_loop=by_loop)
+    sums.write(f"{prefix}log_p")
     return rewriter, writer, sums.leaves_terms
 
 
