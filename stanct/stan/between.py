@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from stanct.common.errors import ProgramError, first_few
-from stanct.stan.checks import check_lines
+from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter
 from stanct.stan.program import Declaration, Ends, Program
 from stanct.stan.render import block_text, comment_before, library, render
@@ -253,7 +253,7 @@ def _joined(full: Program, base: Program, ends: Ends) -> str:
     prefix = free_prefix(_OUR, full.syntax, base.syntax)
     mine, theirs = (_rewriter(one, prefix, end) for one, end in ((full, "full"), (base, "base")))
     writer = ParameterWriter(base.syntax, theirs.shapes, theirs.shapes.globals(), prefix)
-    checks = _make_local(theirs, writer)
+    checks = make_local(theirs, writer)
     used = mine.functions | theirs.functions | writer.functions
     data = [one for one in base.data if one.name not in full.data_names]
     kinds = ("parameters", "transformed parameters", "generated quantities")
@@ -291,19 +291,6 @@ def _rewriter(program: Program, prefix: str, end: str) -> Rewriter:
     for found in _ANNOTATION.finditer(program.expanded):
         rewriter.word_edits.append(Edit(found.start(), found.end(), ""))
     return rewriter
-
-
-def _make_local(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
-    """Make transformed parameters local. Return the lines that check their constraints."""
-    syntax = rewriter.program.syntax
-    lines: list[str] = []
-    for statement in syntax.statements("transformed parameters"):
-        if isinstance(statement, Declare):
-            for name, _ in statement.names:
-                lines += check_lines(syntax.word(name), statement.type, writer)
-            plain = writer.unconstrained_type(statement.type)
-            rewriter.edits.append(rewriter.retyped(statement.type.base_range, plain))
-    return lines
 
 
 def _declarations(program: Program, wanted: Iterable[Declaration]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stanct.stan.checks import check_lines
+from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter, plus
 from stanct.stan.counts import Counts
 from stanct.stan.jacobians import JacobianCalls
@@ -22,16 +22,15 @@ from stanct.stan.target_calls import calls_of_lp_functions, redirect_reads, touc
 
 def joint(program: Program, prefix: str) -> str:
     """Write the joint program, with one copy of the parameters and one inverse temperature."""
-    return _one_copy(program, prefix, "joint.stan.jinja", {"between_knots", "log_mass"})
+    return _one_copy(program, prefix, "joint.stan.jinja")
 
 
 def extended_hamiltonian(program: Program, prefix: str) -> str:
     """Write the extended-Hamiltonian program, whose β is 1 on a plateau of ξ."""
-    functions = {"between_knots", "log_mass"}
-    return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja", functions)
+    return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja")
 
 
-def _one_copy(program: Program, prefix: str, template: str, functions: set[str]) -> str:
+def _one_copy(program: Program, prefix: str, template: str) -> str:
     rewriter, writer, by_term = _prepare(program, prefix)
     again = Rewriter(program, prefix, rewriter.shapes, counts=rewriter.counts)
     if by_term:
@@ -48,7 +47,7 @@ def _one_copy(program: Program, prefix: str, template: str, functions: set[str])
         program,
         prefix,
         **values,
-        tempering=library(functions, prefix),
+        tempering=library({"between_knots", "log_mass"}, prefix),
         parameters=block_text(rewriter, "parameters"),
         transformed_parameters=block_text(rewriter, "transformed parameters"),
         model=block_text(rewriter, "model", 4),
@@ -69,7 +68,7 @@ def pseudo_extended(
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
     chosen = _chosen_copy(rewriter)
-    checks = _unconstrain_transformed(rewriter, writer)
+    checks = make_local(rewriter, writer)
     values = _common(rewriter, writer)
     without_jacobian = ParameterWriter(
         program.syntax, rewriter.shapes, writer.scope, prefix, jacobian=False
@@ -147,25 +146,6 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
         "starts": _starts(sizes, prefix),
         "fills": fills,
     }
-
-
-def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
-    """Make the transformed parameters local. Return the lines that check their constraints."""
-    syntax = rewriter.program.syntax
-    lines: list[str] = []
-    for statement in syntax.statements("transformed parameters"):
-        if not isinstance(statement, Declare):
-            continue
-        checks = [
-            line
-            for name, _ in statement.names
-            for line in check_lines(syntax.word(name), statement.type, writer)
-        ]
-        plain = writer.unconstrained_type(statement.type)
-        if checks or statement.type.constraints or plain.split("[")[0] != statement.type.base:
-            rewriter.edits.append(rewriter.retyped(statement.type.base_range, plain))
-        lines += checks
-    return lines
 
 
 def _chosen_copy(rewriter: Rewriter) -> Rewriter:
