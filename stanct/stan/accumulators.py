@@ -16,7 +16,6 @@ from stanct.stan.syntax import (
     Increment,
     Statement,
     Syntax,
-    TypeSpec,
     walk,
 )  # fmt: skip
 from stanct.stan.walks import terms_of_sum
@@ -38,7 +37,9 @@ def accumulators(program: Program) -> frozenset[str]:
     uses = dict.fromkeys(added, 2)
     declared: dict[str, int] = {}
     for statement in outer:
-        if isinstance(statement, Declare) and _is_scalar(statement.type):
+        if not isinstance(statement, Declare) or statement.type.array:
+            continue
+        if syntax.text(statement.type.base_range) == "real":
             declared.update(
                 (syntax.word(token), token) for token, value in statement.names if value
             )
@@ -72,10 +73,6 @@ def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
 def _grows(syntax: Syntax, statement: Assign) -> bool:
     left = statement.left
     return left.stop - left.first == 1 and syntax.word(left.stop) == "+="
-
-
-def _is_scalar(spec: TypeSpec) -> bool:
-    return spec.base == "real" and not (spec.array or spec.dims or spec.constraints)
 
 
 def _outermost(program: Program, name: str) -> list[Statement]:

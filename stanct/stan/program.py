@@ -43,6 +43,11 @@ class Declaration:
     path: str
     spec: TypeSpec = field(repr=False, compare=False)
 
+    def error(self, message: str, remedy: str) -> ProgramError:
+        """Build the error that points at the name."""
+        place = {"path": self.path, "line": self.line, "column": self.column}
+        return ProgramError(message, **place, remedy=remedy)
+
 
 @dataclass(frozen=True)
 class Ends:
