@@ -121,14 +121,9 @@ class Rewriter:
         self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
     ) -> None:
         """Redirect one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
-        self.edits += self.redirection(statement, scope, accumulator, weight)
-
-    def redirection(
-        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
-    ) -> list[Edit]:
-        """Return the edits that redirect one increment to a scalar."""
         first = self._syntax.tokens[statement.tokens.first]
-        edits = [Edit(first.start, first.end, accumulator)]
+        edits = self.edits
+        edits.append(Edit(first.start, first.end, accumulator))
         shape = self.shapes.shape(statement.value, scope)
         is_sum = shape is None or shape.rank > 0
         opening = f"{self.summation(shape)}(" if is_sum else "(" * bool(weight)
@@ -138,7 +133,6 @@ class Rewriter:
             edits.append(Edit(end, end, ")"))
         elif weight:
             edits.append(Edit(start, start, _factor(weight)))
-        return edits
 
     def _is_factor(self, tokens: Range) -> bool:
         """Return whether an expression is a name or a call, which needs no parentheses."""

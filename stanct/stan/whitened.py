@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter, plus
 from stanct.stan.counts import Counts
-from stanct.stan.jacobians import JacobianCalls
 from stanct.stan.loops import LoopSums
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
@@ -153,11 +152,7 @@ def _chosen_copy(rewriter: Rewriter) -> Rewriter:
     program = rewriter.program
     chosen = Rewriter(program, rewriter.prefix, rewriter.shapes)
     chosen.normalise_names()
-    statements = program.syntax.statements("transformed parameters")
-    jacobians = JacobianCalls(chosen, "")
-    jacobians.rename(program.syntax.block_range("transformed parameters"), chosen.word_edits)
-    jacobians.drop_void_calls(statements, chosen.edits)
-    for statement in walk(statements):
+    for statement in walk(program.syntax.statements("transformed parameters")):
         if isinstance(statement, Increment):
             chosen.edits.append(chosen.removal(statement))
     return chosen
@@ -206,8 +201,17 @@ def _adjust_target(rewriter: Rewriter, added: str) -> bool:
     log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"
     collected = {"transformed parameters": log_jacobian, "model": f"{log_jacobian} + {log_p}"}
     redirect_reads(rewriter, added if adds else "", collected)
-    JacobianCalls(rewriter, log_jacobian).take_apart()
-    statements = rewriter.program.syntax.statements("transformed parameters")
+    syntax = rewriter.program.syntax
+    tokens = syntax.block_range("transformed parameters")
+    for call in syntax.calls(tokens, lambda name: name.endswith("_jacobian")):
+        raise syntax.refusal(
+            call,
+            "a call of a `_jacobian` function",
+            f"This kind of program cannot weight the log Jacobian that `{syntax.word(call)}` adds.",
+            "Write `jacobian +=` in transformed parameters, or declare a parameter with the "
+            "constraint, or leave out method= and engine=.",
+        )
+    statements = syntax.statements("transformed parameters")
     for statement, seen in rewriter.shapes.walk(statements, rewriter.shapes.globals()):
         if isinstance(statement, Increment):
             rewriter.redirect(statement, seen, log_jacobian)
