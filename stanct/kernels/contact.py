@@ -91,19 +91,11 @@ def make_swarm(z: Array, nodes: int) -> Swarm:
     count = len(z)
     totals = np.zeros((count, 4))
     totals[:, 0] = np.nan
-    blank = np.full((3, count, nodes), np.nan)
+    places, blank = np.array([z, np.zeros_like(z), np.zeros_like(z)], float), (count, nodes)
     return Swarm(
-        np.array(z, float),
-        np.zeros_like(z, float),
-        np.zeros_like(z, float),
-        np.full((count, 1), -np.inf),
-        totals,
-        blank[0],
-        blank[1],
-        blank[2],
-        np.full((count, nodes), -np.inf),
-        np.zeros(5),
-    )
+        *places, np.full((count, 1), -np.inf), totals, *np.full((3, *blank), np.nan),
+        np.full(blank, -np.inf), np.zeros(5),
+    )  # fmt: skip
 
 
 @inlined

@@ -422,12 +422,7 @@ def _lengthen(trees: Subtrees, inverse: Array, forward: bool, rng: np.random.Gen
 
 @compiled
 def nuts_draws(
-    orbit: Orbit,
-    step: float,
-    max_depth: int,
-    halving: bool,
-    rng: np.random.Generator,
-    out: NutsOut,
+    orbit: Orbit, step: float, max_depth: int, halving: bool, rng: np.random.Generator, out: NutsOut
 ) -> None:
     """Fill `out` with draws of Stan's NUTS, continuing from the point of row `STATE`.
 

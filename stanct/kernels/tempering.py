@@ -124,18 +124,8 @@ class LadderOut(NamedTuple):
 
 def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
     """Allocate the output of a block of draws."""
-    zeros = np.zeros((7, draws))
-    return GibbsOut(
-        np.zeros((draws, dimension)),
-        zeros[0],
-        zeros[1],
-        zeros[2],
-        zeros[3],
-        zeros[4],
-        zeros[5],
-        zeros[6],
-        np.zeros((2, BETA_BINS)),
-    )
+    rows, bins = np.zeros((7, draws)), np.zeros((2, BETA_BINS))
+    return GibbsOut(np.zeros((draws, dimension)), *rows, bins)
 
 
 def make_rungs(z: Array) -> Rungs:

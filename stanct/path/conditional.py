@@ -141,12 +141,7 @@ class Slices:
         return values, gradients[:, self._inner]
 
     def gaussians(
-        self,
-        theta: Array,
-        mean: Array,
-        spread: Array,
-        colouring: Colouring,
-        rules: Newton = NEWTON,
+        self, theta: Array, mean: Array, spread: Array, colouring: Colouring, rules: Newton = NEWTON
     ) -> Iterator[tuple[slice, Conditionals]]:
         """The Gaussians at the tops of slices, by Newton's method from other ones, some at a time.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
-from stanct.path.gaussian import GaussianBase, ScaleFactors, standard_log_density
+from stanct.path.gaussian import GaussianBase, Normal, ScaleFactors
 
 # The least variance, relative to that of independent coordinates, of a direction worth its cost.
 REPEATED = 1.5
@@ -20,7 +20,7 @@ TURNS, MOST_WHOLE = 2, 600
 
 
 @dataclass(frozen=True)
-class LowRankBase:
+class LowRankBase(Normal):
     """The base N(m, L Lᵀ) with L = diag(d) (I + U diag(s − 1) Uᵀ), for thousands of dimensions.
 
     Products with L cost O(D r), and the base stores D (r + 2) numbers.
@@ -153,11 +153,6 @@ class LowRankBase:
         return LowRankBase(self.mean, self.diagonal, span @ turned, np.sqrt(values))
 
     @property
-    def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
-        return self.mean.size
-
-    @property
     def log_det_scale(self) -> float:
         """log det L."""
         return float(np.log(self.diagonal).sum() + np.log(self.stretch).sum())
@@ -166,16 +161,6 @@ class LowRankBase:
     def scale_factors(self) -> ScaleFactors:
         """L for compiled code."""
         return ScaleFactors(np.zeros((0, 0)), self.diagonal, self.vectors, self.stretch)
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Always true."""
-        return True
-
-    @property
-    def components(self) -> None:
-        """None, because the base is not a mixture."""
-        return None
 
     @property
     def spread(self) -> Array:
@@ -202,22 +187,6 @@ class LowRankBase:
 
     def _stretched(self, y: Array, stretch: Array) -> Array:
         return y + ((y @ self.vectors) * (stretch - 1)) @ self.vectors.T
-
-    def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Whitened draws, shape (count, D)."""
-        return rng.standard_normal((count, self.dimension))
-
-    def standardised(self, z: Array) -> Array:
-        """z itself, which is standard normal if drawn from the base, shape (..., D)."""
-        return z
-
-    def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
-        return standard_log_density(self.whiten(x)) - self.log_det_scale
-
-    def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
-        return standard_log_density(z) - (log_density + self.log_det_scale)
 
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float

@@ -13,12 +13,7 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
 from stanct.estimates.mean_weight import log_mean_weight, mean_weight_evidence
 from stanct.estimates.path import Curve, Evidence
-from stanct.runs.diagnostics import (
-    Check,
-    agreement,
-    check,
-    mean_weight_checks,
-)
+from stanct.runs.diagnostics import Check, agreement, check, mean_weight_checks
 from stanct.runs.evidence_run import EvidenceRun
 
 MORE = "Use a longer duration, then more trajectories (draws=)."

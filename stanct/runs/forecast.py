@@ -13,10 +13,7 @@ COLUMNS = ("at", "seconds", "gradients", "draws", "std_error")
 
 
 def forecast_table(
-    forecasts: Sequence[Mapping[str, Any]],
-    provenance: Mapping[str, Any],
-    draws: int,
-    came: float,
+    forecasts: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any], draws: int, came: float
 ) -> pd.DataFrame | None:
     """A row for each forecast, in order, and a last one for what came; None without a forecast.
 

@@ -19,14 +19,7 @@ from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.tail import Tail
 from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
 from stanct.path.base import Base
-from stanct.runs.diagnostics import (
-    MORE,
-    Check,
-    agreement,
-    agreement_check,
-    check,
-    weights_check,
-)
+from stanct.runs.diagnostics import MORE, Check, agreement, agreement_check, check, weights_check
 from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.normalised import prior_mass_checks
 

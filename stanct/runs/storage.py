@@ -23,7 +23,6 @@ from stanct.common.errors import SavedRunError, shortened
 from stanct.common.names import KINDS
 from stanct.common.settings import closed, usable_path
 from stanct.path.base import Base, base_from_arrays
-from stanct.runs.binding import check_digests, check_seal, digest, sealed
 from stanct.runs.exchange import aside_of, replace_folder, standing
 
 # Names of the files of single arrays.
@@ -124,10 +123,9 @@ def save_run(
             "programs": sorted(run.programs),
             "provenance": dict(run.provenance),
             **({"files": files} if files else {}),
-            "digests": {path.name: digest(path) for path in sorted(draft.iterdir())},
             **more,
         }
-        text = json.dumps(sealed(head), indent=2)
+        text = json.dumps(head, indent=2)
         (draft / "run.json").write_text(text + "\n", encoding="utf-8")
 
     replace_folder(Path(folder), write, is_run=_is_run, is_own=_is_own)
@@ -230,12 +228,12 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
         found = shortened(repr(head["format"]), 60)
         raise SavedRunError(f"{path} holds a {found}, not a {file_format!r}.")
     try:
-        check_seal(head)
         for kind in head["programs"]:
             _check_name(kind)
-        _check_files(path, head)
         stored = read_archive(_inside(path, "draws.npz"))
         for name, (file, swapped) in head.get("files", {}).items():
+            if not (isinstance(file, str) and _ARRAY.fullmatch(file)):
+                raise ValueError(f"{file!r} cannot be the file of an array")
             found = mapped_file(_inside(path, file))
             stored[name] = np.swapaxes(found, 0, 1) if swapped else found
         common = {
@@ -269,19 +267,6 @@ def _inside(folder: Path, name: str) -> Path:
     if path.is_symlink() or not path.is_file():
         raise ValueError(f"{name} is missing, or is no file")
     return path
-
-
-def _check_files(folder: Path, head: Mapping[str, Any]) -> None:
-    """Check the files of a run against their digests, which earlier versions did not save."""
-    own = [file for file, _ in head.get("files", {}).values()]
-    for name in own:
-        if not (isinstance(name, str) and _ARRAY.fullmatch(name)):
-            raise ValueError(f"{name!r} cannot be the file of an array")
-    names = ["draws.npz", "data.json", *(f"{kind}.stan" for kind in head["programs"]), *own]
-    for name in names:
-        _inside(folder, name)
-    if "digests" in head:
-        check_digests(folder, head["digests"], names)
 
 
 def _text(folder: Path, name: str) -> str:

@@ -116,10 +116,7 @@ class TactRun(DrawsRun):
 
     def _checks(self) -> tuple[Check, ...]:
         settings = self.method_settings
-        checks = [
-            _length_check(self),
-            *_mixing_checks(self),
-        ]
+        checks = [_length_check(self), *_mixing_checks(self)]
         if settings["tempering"]:
             checks += _tempering_checks(self)
         if settings["thermostat"] is not None:

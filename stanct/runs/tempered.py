@@ -323,7 +323,6 @@ class TemperedRun(EvidenceRun):
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
-        stored.arrays.setdefault("kept", np.zeros(0, int))  # of an earlier version: all
         knots = stored.arrays["bias_beta"], stored.arrays["bias_value"]
         ladder, atom = stored.head.get("ladder"), stored.head.get("atom", 0.0)
         return super()._restored(stored) | {

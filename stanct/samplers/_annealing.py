@@ -20,22 +20,6 @@ from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.settings import Flag, Ladder, Whole
 from stanct.estimates.mean_weight import mean_weight_evidence
-from stanct.kernels import (
-    Mover,
-    Moves,
-    Population,
-    Schedule,
-    State,
-    StepTable,
-    Tally,
-    copy_table,
-    make_population,
-    make_problem,
-    make_scratch,
-    make_table,
-    make_tally,
-    pool_tables,
-)
 from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun
@@ -150,10 +134,12 @@ class Annealing(HmcMethod[Result]):
         up, streams = self._streams(job, run.base)
         table = lanes.frozen_table(run)
         for stream in streams:
-            stream.table = copy_table(table)
+            stream.table = kernels.copy_table(table)
         return self.annealed(job, up, streams, table)
 
-    def annealed(self, job: Job, up: Up, streams: list[Stream], table: StepTable) -> ParticleRun:
+    def annealed(
+        self, job: Job, up: Up, streams: list[Stream], table: kernels.StepTable
+    ) -> ParticleRun:
         """Move particles along the schedule with frozen step sizes, and make the run."""
         precision = self._precision(job)
         blocks: list[list[Particles]] = [[] for _ in streams]
@@ -241,7 +227,7 @@ class Particles:
 
     z: Array
     log_weights: Array
-    tally: Tally
+    tally: kernels.Tally
 
 
 @dataclass
@@ -252,14 +238,14 @@ class Stream:
     """
 
     rng: np.random.Generator
-    table: StepTable
-    state: State
+    table: kernels.StepTable
+    state: kernels.State
 
     @classmethod
     def start(cls, seed: np.random.SeedSequence, dimension: int) -> Stream:
         """A new stream, which has not moved any particle."""
-        nowhere = State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
-        return cls(lanes.stream(seed), make_table(dimension), nowhere)
+        nowhere = kernels.State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
+        return cls(lanes.stream(seed), kernels.make_table(dimension), nowhere)
 
 
 @dataclass(frozen=True)
@@ -269,24 +255,27 @@ class Up:
     borrow: Borrow
     base: Base
     betas: Array
-    moves: Moves
+    moves: kernels.Moves
     transitions: int
     resample: bool
 
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
-        population, tally = make_population(self.base.draw(stream.rng, size)), make_tally()
-        mover = Mover(self.moves, stream.table, make_scratch(dimension))
+        population, tally = (
+            kernels.make_population(self.base.draw(stream.rng, size)),
+            kernels.make_tally(),
+        )
+        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
         tally.counts[0] = size
         # Without resampling, nothing happens between temperatures, so one call covers them all.
         segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
         with self.borrow() as density:
-            problem = make_problem(density, self.base)
+            problem = kernels.make_problem(density, self.base)
             for k in range(size):
                 row = (population.z[k], population.gradient[k], population.value[k])
                 kernels.evaluate(problem, *row, mover.scratch)
             for segment in segments:
-                schedule = Schedule(np.asarray(segment, float), self.transitions)
+                schedule = kernels.Schedule(np.asarray(segment, float), self.transitions)
                 kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
                 if self.resample:
                     population = _resampled(population, stream.rng)
@@ -303,16 +292,19 @@ class Down:
     borrow: Borrow
     base: Base
     betas: Array
-    moves: Moves
+    moves: kernels.Moves
     transitions: int
 
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
-        mover = Mover(self.moves, stream.table, make_scratch(dimension))
-        population, tally = make_population(np.zeros((size, dimension))), make_tally()
+        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
+        population, tally = (
+            kernels.make_population(np.zeros((size, dimension))),
+            kernels.make_tally(),
+        )
         state = stream.state
         with self.borrow() as density:
-            problem = make_problem(density, self.base)
+            problem = kernels.make_problem(density, self.base)
             for k in range(size):
                 for _ in range(SPACING):
                     probability, status, gradients = kernels.tempered_move(
@@ -322,7 +314,7 @@ class Down:
                     tally.counts[:] += (gradients, 1, probability, *events)
                 population.z[k], population.gradient[k] = state.z, state.gradient
                 population.value[k] = state.value
-            schedule = Schedule(np.ascontiguousarray(self.betas[::-1]), self.transitions)
+            schedule = kernels.Schedule(np.ascontiguousarray(self.betas[::-1]), self.transitions)
             kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
         return Particles(population.z.copy(), population.log_weights, tally)
 
@@ -348,7 +340,7 @@ def joined_counts(blocks: list[list[Particles]]) -> Array:
     return np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
 
 
-def _resampled(population: Population, rng: np.random.Generator) -> Population:
+def _resampled(population: kernels.Population, rng: np.random.Generator) -> kernels.Population:
     """Resample systematically if too few particles carry the weight; keep the mean weight."""
     log_weights = population.log_weights
     top = log_weights.max()
@@ -361,13 +353,13 @@ def _resampled(population: Population, rng: np.random.Generator) -> Population:
     comb = (np.arange(weights.size) + rng.random()) / weights.size
     cumulative = weights.cumsum() / weights.sum()
     picked = np.minimum(np.searchsorted(cumulative, comb), weights.size - 1)
-    chosen = make_population(population.z[picked])
+    chosen = kernels.make_population(population.z[picked])
     chosen.gradient[:], chosen.value[:] = population.gradient[picked], population.value[picked]
     chosen.log_weights[:] = top + np.log(weights.mean())
     return chosen
 
 
-def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[StepTable, Trial, Array]:
+def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[kernels.StepTable, Trial, Array]:
     """Learn step sizes from pilot particles, pool them, and freeze them in every stream.
 
     Returns
@@ -382,9 +374,9 @@ def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[StepTable, Trial
         blocks, _ = job.blocks("pilot", pilot, streams, [job.warmup], unit="particle")
         clock.stop()
         job.ledger.gradients += int(joined_counts(blocks)[:, 0].sum())
-        pooled = pool_tables([stream.table for stream in streams])
+        pooled = kernels.pool_tables([stream.table for stream in streams])
         for stream in streams:
-            stream.table = copy_table(pooled)
+            stream.table = kernels.copy_table(pooled)
     spent = float(joined_counts(blocks)[:, 0].sum())
     trial = Trial("the pilots", job.warmup, spent, clock.seconds)
     return pooled, trial, joined_weights(blocks)

@@ -181,12 +181,7 @@ class NutsSampler(Protocol):
 
 
 def nuts_sampler(
-    job: Job,
-    base: Base,
-    bias: Bias | CopyBias,
-    *,
-    copies: int = 1,
-    fixed_beta: Array | None = None,
+    job: Job, base: Base, bias: Bias | CopyBias, *, copies: int = 1, fixed_beta: Array | None = None
 ) -> NutsSampler:
     """A sampler of the joint density, or with a `CopyBias` of the pseudo-extended one.
 

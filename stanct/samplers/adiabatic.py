@@ -264,11 +264,7 @@ class _CoolAndHeat(_Trajectories):
 
 
 def _learn(
-    job: Job,
-    method: Adiabatic,
-    base: Base,
-    learned: _Means,
-    streams: list[np.random.Generator],
+    job: Job, method: Adiabatic, base: Base, learned: _Means, streams: list[np.random.Generator]
 ) -> _Means:
     """Learn E_β[δ] from whole ensembles, and reduce the step until its energy error is small."""
     job.ledger.gradients += learned.gradients

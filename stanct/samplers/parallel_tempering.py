@@ -22,21 +22,6 @@ from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.settings import Flag, Ladder, Whole
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
-from stanct.kernels import (
-    LadderOut,
-    Mover,
-    Moves,
-    Rungs,
-    Scanning,
-    StepTable,
-    copy_table,
-    make_ladder_out,
-    make_problem,
-    make_rungs,
-    make_scratch,
-    make_table,
-    pool_tables,
-)
 from stanct.path.base import Base
 from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
@@ -147,7 +132,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
         with job.bar(job.chains * precision.first, "ladders", unit="scan") as bar:
             clock, told = Clock(), False
 
-            def seen(latest: list[list[LadderOut]]) -> None:
+            def seen(latest: list[list[kernels.LadderOut]]) -> None:
                 nonlocal told
                 if not told and min(map(len, latest)) >= EARLY // BLOCK:
                     told = True
@@ -184,8 +169,8 @@ class _Ladder:
     """The random stream, rung states and step table of one chain, updated in place."""
 
     rng: np.random.Generator
-    rungs: Rungs
-    table: StepTable
+    rungs: kernels.Rungs
+    table: kernels.StepTable
 
     @classmethod
     def start(
@@ -194,7 +179,7 @@ class _Ladder:
         """A ladder with every rung inside the target's support."""
         rng = lanes.stream(seed)
         z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
-        return cls(rng, _placed(density, base, z), make_table(base.dimension))
+        return cls(rng, _placed(density, base, z), kernels.make_table(base.dimension))
 
     def place(self, density: SampledDensity, base: Base, z: Array) -> None:
         """Put the rungs at whitened positions, shape (K, D)."""
@@ -207,10 +192,10 @@ class _Ladder:
         return z
 
 
-def _placed(density: SampledDensity, base: Base, z: Array) -> Rungs:
+def _placed(density: SampledDensity, base: Base, z: Array) -> kernels.Rungs:
     """Rungs at whitened positions, shape (K, D), with values and gradients."""
-    rungs = make_rungs(z)  # with clocks at zero, so that no round trip of a warm-up counts
-    problem, scratch = make_problem(density, base), make_scratch(base.dimension)
+    rungs = kernels.make_rungs(z)  # with clocks at zero, so that no round trip of a warm-up counts
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(base.dimension)
     for k in range(len(z)):
         kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
     return rungs
@@ -223,18 +208,18 @@ class _Scan:
     borrow: Borrow
     base: Base
     betas: Array
-    moves: Moves
+    moves: kernels.Moves
     transitions: int
     reversible: bool
 
-    def __call__(self, ladder: _Ladder, scans: int) -> LadderOut:
-        out = make_ladder_out(scans, self.betas.size, self.base.dimension)
+    def __call__(self, ladder: _Ladder, scans: int) -> kernels.LadderOut:
+        out = kernels.make_ladder_out(scans, self.betas.size, self.base.dimension)
         with self.borrow() as density:
             kernels.ladder_scans(
-                make_problem(density, self.base),
+                kernels.make_problem(density, self.base),
                 ladder.rungs,
-                Scanning(self.betas, self.transitions, self.reversible),
-                Mover(self.moves, ladder.table, make_scratch(self.base.dimension)),
+                kernels.Scanning(self.betas, self.transitions, self.reversible),
+                kernels.Mover(self.moves, ladder.table, kernels.make_scratch(self.base.dimension)),
                 ladder.rng,
                 out,
             )
@@ -307,7 +292,7 @@ class _Ladders:
             _Ladder(
                 job.seeds.stream("ladder", k),
                 _placed(job.density, run.base, np.tile(run.z[k, -1], (rungs, 1))),
-                copy_table(table),
+                kernels.copy_table(table),
             )
             for k in range(job.chains)
         ]
@@ -345,9 +330,9 @@ class _Ladders:
                 )
             new = self._adapted(rejection)
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
-            pooled = pool_tables([member.table for member in self.members])
+            pooled = kernels.pool_tables([member.table for member in self.members])
             for member in self.members:
-                member.table = copy_table(pooled)
+                member.table = kernels.copy_table(pooled)
                 member.place(job.density, self.base, member.inside()[nearest])
             old, self.betas = self.betas, new
             if step == len(DOUBLING) - 1:
@@ -366,7 +351,7 @@ class _Ladders:
                 foretell(job, job.precision, self.base, trial, error)
 
     def after_first(
-        self, latest: list[list[LadderOut]], clock: Clock, precision: Precision
+        self, latest: list[list[kernels.LadderOut]], clock: Clock, precision: Precision
     ) -> None:
         """Make a forecast from the kept scans that every ladder has made so far."""
         level = min(map(len, latest))
@@ -405,7 +390,7 @@ class _Ladders:
         learn: bool = False,
         final: bool = False,
         bar: Bar | None = None,
-        seen: Callable[[list[list[LadderOut]]], None] | None = None,
+        seen: Callable[[list[list[kernels.LadderOut]]], None] | None = None,
     ) -> _Scans:
         """Scan every ladder, in blocks."""
         method = self.method

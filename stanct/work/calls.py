@@ -29,10 +29,7 @@ class Calls(Generic[Call]):
     """
 
     def __init__(
-        self,
-        pool: Executor | None,
-        calls: Iterable[Call],
-        loss: Callable[[Exception], Exception],
+        self, pool: Executor | None, calls: Iterable[Call], loss: Callable[[Exception], Exception]
     ) -> None:
         self._pool, self._calls, self._loss = pool, calls, loss
         self._waiting: dict[Future[Any], Call] = {}

@@ -94,10 +94,7 @@ def check_answer(executor: Executor, say: Callable[[str], None]) -> None:
 
 
 def _answer(
-    executor: Executor,
-    say: Callable[[str], None],
-    work: Callable[..., Any],
-    *arguments: Any,
+    executor: Executor, say: Callable[[str], None], work: Callable[..., Any], *arguments: Any
 ) -> Any:
     """The result of the first task that an executor is given."""
     try:
