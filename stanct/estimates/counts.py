@@ -48,13 +48,7 @@ def count_evidence(beta: Array, bias: LadderBias, tours: Tours | None, method: s
         if tours is not None:
             within = max(within, tours.error(influence))
         between = float(between_error(influence.mean(axis=1)))
-    return Evidence(
-        log_z=float(log_z),
-        std_error=float(np.fmax(within, between)),
-        method=f"{method}, {COUNTS}",
-        within_error=within,
-        between_error=between,
-        effective_size=size,
-        pareto_k=float("nan"),
-        chain_log_z=tuple(float(value) for value in by_chain),
-    )
+    return Evidence.from_chains(
+        log_z, by_chain, f"{method}, {COUNTS}", within=within, between=between, size=size,
+        rounded=False,
+    )  # fmt: skip

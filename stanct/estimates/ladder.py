@@ -22,7 +22,7 @@ import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.estimates.mixing import effective_size
-from stanct.estimates.path import Curve, Evidence, between_error, with_rounding
+from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.bridge import bridge_log_z
 
@@ -103,9 +103,7 @@ class LadderEstimator:
             [[self._steps(delta[:n], "bridge").sum() for n in ends] for delta in self.delta]
         )
 
-    def evidence(
-        self, method: str, way: str = "bridge", warnings: tuple[str, ...] = ()
-    ) -> Evidence:
+    def evidence(self, method: str, way: str = "bridge") -> Evidence:
         """log Z with its error, the larger of the within-ladder and the between-ladder error.
 
         Parameters
@@ -114,22 +112,10 @@ class LadderEstimator:
             ``"bridge"``, ``"forward"`` or ``"backward"``.
         """
         within, size = self.within_errors(way)
-        alone = self.chain_log_z(way)
-        between = float(between_error(alone))
-        log_z = float(self.steps[way].sum())
-        tail = self._tail(way)
-        return Evidence(
-            log_z=log_z,
-            std_error=with_rounding(float(np.fmax(within[-1], between)), log_z),
-            method=f"{method}, {way}",
-            within_error=float(within[-1]),
-            between_error=between,
-            effective_size=size,
-            pareto_k=tail.shape,
-            chain_log_z=tuple(float(value) for value in alone),
-            warnings=warnings,
-            weight_share=tail.share,
-        )
+        return Evidence.from_chains(
+            float(self.steps[way].sum()), self.chain_log_z(way), f"{method}, {way}",
+            within=within[-1], size=size, tail=self._tail(way),
+        )  # fmt: skip
 
     def _tail(self, way: str) -> Tail:
         """The heaviest tail of the terms of any step; those of bridges are at most 1."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.estimates.path import Evidence, with_rounding
+from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 
 BOOTSTRAPS = 500
@@ -41,19 +41,11 @@ def mean_weight_evidence(
     bootstrap = float(np.log(means[picks].mean(axis=1)).std(ddof=1))
     weights = np.exp(log_weights - log_weights.max())
     by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
-    log_z = float(log_sum_exp(log_weights) - np.log(log_weights.size))
-    tail = Tail.of(log_weights)
-    return MeanWeightEvidence(
-        log_z=log_z,
-        std_error=with_rounding(max(delta, bootstrap), log_z),
-        method=f"{method}, importance weights",
-        within_error=delta,
-        between_error=bootstrap,
-        effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
-        pareto_k=tail.shape,
-        chain_log_z=tuple(float(value) for value in by_chain),
-        weight_share=tail.share,
-    )
+    return MeanWeightEvidence.from_chains(
+        log_sum_exp(log_weights) - np.log(log_weights.size), by_chain,
+        f"{method}, importance weights", within=delta, between=bootstrap,
+        size=float(weights.sum() ** 2 / np.square(weights).sum()), tail=Tail.of(log_weights),
+    )  # fmt: skip
 
 
 def log_mean_weight(log_weights: Array) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from stanct.common.errors import SamplingError
 from stanct.common.roots import root_between
 from stanct.estimates.digits import decimals, log_z_in_words, shown
 from stanct.estimates.mixing import effective_size
-from stanct.estimates.tail import Tail
+from stanct.estimates.tail import NO_TAIL, Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
@@ -99,6 +99,38 @@ class Evidence:
 
     part_names: ClassVar[tuple[str, str, str]] = ("within chains", "between chains", "base")
     """What `within_error`, `between_error` and `base_error` are called."""
+
+    @classmethod
+    def from_chains(
+        cls, log_z: float, by_chain: Array, method: str, *, within: float, size: float,
+        between: float | None = None, base: float = 0.0, tail: Tail = NO_TAIL, rounded: bool = True,
+    ) -> Self:  # fmt: skip
+        """The estimate with the errors of its parts.
+
+        Parameters
+        ----------
+        by_chain : shape (chains,)
+            The estimates from single chains.
+        within, between, base
+            Standard errors; `between` is by default that of `by_chain`.
+        size
+            Effective number of draws.
+        rounded
+            Whether the error is at least that of rounding.
+        """
+        between = float(between_error(by_chain)) if between is None else between
+        error = float(np.hypot(np.fmax(within, between), base))
+        return cls(
+            log_z=float(log_z),
+            std_error=with_rounding(error, log_z) if rounded else error,
+            method=method,
+            within_error=float(within),
+            between_error=between,
+            effective_size=size,
+            pareto_k=tail.shape,
+            chain_log_z=tuple(float(value) for value in by_chain),
+            weight_share=tail.share,
+        )
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -414,26 +446,14 @@ class PathEstimator:
             moments[:, k] = mean, weights @ np.square(delta - mean)
         return moments[0], moments[1]
 
-    def evidence(self, method: str, warnings: tuple[str, ...] = ()) -> Evidence:
+    def evidence(self, method: str) -> Evidence:
         """log Z = log z(1) with its error, labelled with the sampler's name."""
         within, base, size = self.error(1.0)
-        by_chain = self.chain_log_z()
-        between = between_error(by_chain)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
-        log_z = self.log_z(1.0)
-        tail = Tail.of(self.log_weights(1.0))
-        return Evidence(
-            log_z=log_z,
-            std_error=_total(within, between, base, log_z),
-            method=f"{method}, {estimator}",
-            within_error=within,
-            between_error=float(between),
-            effective_size=size,
-            pareto_k=tail.shape,
-            chain_log_z=tuple(float(value) for value in by_chain),
-            warnings=warnings,
-            weight_share=tail.share,
-        )
+        return Evidence.from_chains(
+            self.log_z(1.0), self.chain_log_z(), f"{method}, {estimator}",
+            within=within, base=base, size=size, tail=Tail.of(self.log_weights(1.0)),
+        )  # fmt: skip
 
     def curve(self, beta: Array) -> Curve:
         """log z at each value of `beta`, shape (points,), with errors as in `evidence`."""
@@ -441,17 +461,13 @@ class PathEstimator:
         log_z, errors = np.array([self.log_z(b) for b in beta]), []
         for b, value in zip(beta, log_z, strict=True):
             within, base, _ = self.error(b)
-            errors.append(_total(within, between_error(self.chain_log_z(b)), base, value))
+            between = between_error(self.chain_log_z(b))
+            errors.append(with_rounding(float(np.hypot(np.fmax(within, between), base)), value))
         return Curve(beta, log_z, np.array(errors))
 
     def log_weights(self, beta: float) -> Array:
         """Rao–Blackwell log weights of the draws at `beta`, shape (chains, draws), unnormalised."""
         return self.bias.log_weights(self.delta, beta, self.log_mass)
-
-
-def _total(within: float, between: Any, base: float, log_z: float) -> float:
-    """The standard error of an estimate from those of its parts and that of rounding."""
-    return with_rounding(float(np.hypot(np.fmax(within, between), base)), log_z)
 
 
 def with_rounding(error: float, log_z: float) -> float:

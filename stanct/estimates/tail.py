@@ -60,6 +60,10 @@ class Tail:
         return f"Pareto k {self.shape:.2f}{why}"
 
 
+NO_TAIL = Tail(float("nan"), float("nan"))
+"""Of what has no weights."""
+
+
 def pareto_k(log_weights: Array) -> float:
     """Shape k of the generalised Pareto tail of importance weights, as ArviZ gives it.
 

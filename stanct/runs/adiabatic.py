@@ -71,7 +71,6 @@ class AdiabaticRun(EvidenceRun):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         return ("free_energy", "cooling_and_heating", "expected_delta", *super().shows)
 
     def curve(self) -> Curve:

@@ -105,11 +105,9 @@ class BridgeRun(EvidenceRun):
         return swapped_evidence(self._plain, f"{self.method}, {PLAIN}")
 
     def extra_estimates(self) -> dict[str, Evidence]:
-        """As `EvidenceRun.extra_estimates`."""
         return {PLAIN: self.plain_evidence}
 
     def facts(self) -> dict[str, float]:
-        """As `Run.facts`."""
         return {
             "Pareto k of the draws": max(one.pareto_k[0] for one in self._warp),
             "Pareto k of the normal": max(one.pareto_k[1] for one in self._warp),

@@ -69,12 +69,10 @@ class CopyRun(Run):
         return self.copy_log_weights.reshape(self.chains, -1)
 
     def chain_counts(self) -> dict[str, Array]:
-        """As `Run.chain_counts`."""
         return transition_counts(self.statistics)
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         return ("beta_occupancy", "copy_trace", *super().shows)
 
     def expect(self, quantity: weighted.Quantity) -> Expectation:
@@ -98,7 +96,6 @@ class CopyRun(Run):
         return replace(found, failed=self.verdict.draws)
 
     def summary(self, names: Names = None) -> pd.DataFrame:
-        """As `Run.summary`."""
         return weighted.summary(*self.rows, names, copies=self.copies)
 
     def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:

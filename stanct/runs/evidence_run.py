@@ -138,7 +138,6 @@ class EvidenceRun(Run):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         weights = ["weight_histogram"] * bool(np.ptp(self.target_log_weights))
         return (*weights, *super().shows)
 

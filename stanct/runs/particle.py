@@ -70,7 +70,6 @@ class ParticleRun(EvidenceRun):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         return ("running_log_z", "schedule", *super().shows)
 
     def _checks(self) -> tuple[Check, ...]:

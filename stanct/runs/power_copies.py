@@ -53,7 +53,6 @@ class PowerCopiesRun(DrawsRun, CopyRun):
 
     @property
     def made_by(self) -> str:
-        """As `Run.made_by`."""
         return f"{self.method} with instrument='target'"
 
     @property

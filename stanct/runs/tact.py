@@ -89,12 +89,10 @@ class TactRun(DrawsRun):
         return counts
 
     def chain_counts(self) -> dict[str, Array]:
-        """As `Run.chain_counts`."""
         return {"trips to high temperature": self.trips}
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         chosen = self.method_settings
         path = ("temperature_trace", "control_occupancy") if chosen["tempering"] else ()
         bath = () if chosen["thermostat"] is None else ("thermostats",)

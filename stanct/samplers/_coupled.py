@@ -89,11 +89,9 @@ class FromPrior(CoupledProgram):
     kind = "prior_likelihood"
 
     def recipe(self, bias: CoupledBias) -> Recipe:
-        """As in `CoupledProgram`."""
         return prior_likelihood_recipe(self.target, bias)
 
     def inits(self, places: Places) -> list[dict[str, Any]]:
-        """As in `CoupledProgram`."""
         found = self.target.density.variables(places.x[None], seed=1)
         named = {name: found[name][0] for name in self.target.parameter_shapes}
         control = self.target.prefix + "u"
@@ -103,11 +101,9 @@ class FromPrior(CoupledProgram):
         ]
 
     def positions(self, places: Places) -> Array:
-        """As in `CoupledProgram`."""
         return np.concatenate([places.x, places.u[:, None]], axis=1)
 
     def read(self, block: DrawBlock, places: Places, rng: np.random.Generator) -> dict[str, Any]:
-        """As in `CoupledProgram`."""
         u = self.variable(block, "u")
         x = [
             whole_chain(self.target.unconstrain(block, chain, rng), u.shape[1], places.x[chain])[0]
@@ -124,11 +120,9 @@ class OnPlateau(CoupledProgram):
     kind = "extended_hamiltonian"
 
     def recipe(self, bias: CoupledBias) -> Recipe:
-        """As in `CoupledProgram`."""
         return extended_hamiltonian_recipe(self.target, self.base, bias)
 
     def inits(self, places: Places) -> list[dict[str, Any]]:
-        """As in `CoupledProgram`."""
         prefix = self.target.prefix
         z = self.base.whiten(places.x)
         return [
@@ -137,11 +131,9 @@ class OnPlateau(CoupledProgram):
         ]
 
     def positions(self, places: Places) -> Array:
-        """As in `CoupledProgram`."""
         return np.concatenate([self.base.whiten(places.x), places.u[:, None]], axis=1)
 
     def read(self, block: DrawBlock, places: Places, rng: np.random.Generator) -> dict[str, Any]:
-        """As in `CoupledProgram`."""
         z = self.variable(block, "z")
         return {
             "z": z,

@@ -109,7 +109,6 @@ class Joint(NutsMethod[Result]):
 
     @property
     def from_prior(self) -> bool:
-        """As in `Method`."""
         return self.path == "prior"
 
     def check(self, plan: Plan, target: Any) -> None:

@@ -76,7 +76,6 @@ class PowerPosterior(Method[PowerRun]):
 
     @property
     def from_prior(self) -> bool:
-        """As in `Method`."""
         return True
 
     @property
