@@ -84,8 +84,6 @@ def drawn(
         The function of ArviZ 0.x and the options that it needs, and the function of 1.x.
     draws
         Name to shape (chains, draws).
-    options
-        Options of the user's.
     """
     arviz = _arviz()
     is_new = int(arviz.__version__.split(".")[0]) >= 1
@@ -141,8 +139,6 @@ def inference_data(
     ----------
     groups
         Group name to variables, each of shape (chains, draws, ...).
-    attributes
-        Attributes attached to every group.
     data
         Group name to variables without chains and draws.
     coords, dims

@@ -144,8 +144,6 @@ def bridges(
         Unconstrained draws that fit the normal.
     estimating, log_density : shapes (chains, draws, D) and (chains, draws)
         The draws that estimate, and their log densities.
-    densities
-        The log density of the target.
     z : shape (base draws, D)
         Standard normal draws.
     """
@@ -248,8 +246,6 @@ def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -
 
     Parameters
     ----------
-    method
-        Label of the estimator.
     spread
         Standard deviation of the estimate over reshuffled halves. The standard error is no smaller.
     """

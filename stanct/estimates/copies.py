@@ -48,8 +48,6 @@ def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
     delta, beta : shape (chains, draws, N)
         δ is +inf only for a copy at β = 0 where the target vanishes. The weight of such a copy is
         zero.
-    bias
-        The bias under which the chain ran.
     """
     tempered = np.where(beta < 1, (1 - beta) * np.where(beta < 1, delta, 0.0), 0.0)
     return normalised(bias(beta) - tempered)
@@ -70,8 +68,6 @@ class CopyEstimator:
         δ = φ − ψ of every copy; +inf for a copy at fixed β = 0 where the target vanishes.
     base_delta : shape (base draws,)
         δ of independent draws of the base, +inf where the target vanishes.
-    bias
-        The bias under which the chain ran.
     fixed_beta : shape (N,)
         Inverse temperatures of the copies; None if they were estimated.
     """

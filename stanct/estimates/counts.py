@@ -24,8 +24,6 @@ def count_evidence(beta: Array, bias: LadderBias, tours: Tours | None, method: s
     ----------
     beta : shape (chains, draws)
         The visited rungs.
-    bias
-        The pseudo-prior b_n.
     tours
         Tours between draws at the lowest rung, for the error.
 

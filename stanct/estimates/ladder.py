@@ -104,13 +104,7 @@ class LadderEstimator:
         )
 
     def evidence(self, method: str, way: str = "bridge") -> Evidence:
-        """log Z with its error, the larger of the within-ladder and the between-ladder error.
-
-        Parameters
-        ----------
-        way
-            ``"bridge"``, ``"forward"`` or ``"backward"``.
-        """
+        """log Z with its error, the larger of the within-ladder and the between-ladder error."""
         within, size = self.within_errors(way)
         return Evidence.from_chains(
             float(self.steps[way].sum()), self.chain_log_z(way), f"{method}, {way}",

@@ -28,10 +28,6 @@ def mean_weight_evidence(
         Natural log; −inf counts as a weight of zero.
     island
         Number of consecutive particles that depend on each other.
-    seed
-        Seed of the bootstrap.
-    method
-        Name of the sampler.
     """
     by_island = np.asarray(log_sum_exp(log_weights.reshape(-1, island), axis=1)) - np.log(island)
     means = np.exp(by_island - by_island.max())

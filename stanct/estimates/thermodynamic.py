@@ -43,12 +43,8 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
 
     Parameters
     ----------
-    estimator
-        Estimator of the run, with base draws.
     beta : shape (chains, draws)
         β at which each draw was made.
-    method
-        The sampler's name.
 
     Returns
     -------
@@ -105,8 +101,6 @@ def ladder_integral(betas: Array, delta: Array, method: str) -> Evidence:
     betas : shape (K,)
     delta : shape (chains, scans, K)
         +inf only on rung 0, where the target may vanish.
-    method
-        The sampler's name.
     """
     inside = np.isfinite(delta)
     share = inside.mean(axis=(0, 1))

@@ -40,8 +40,6 @@ def expect(
     log_weights : shape (chains, draws)
     quantity
         A name, or a function of `variables` that returns an array of shape (chains, draws, ...).
-    beta
-        Inverse temperature of the weights.
     copies
         Number of consecutive values that belong to one draw.
     tours
@@ -172,8 +170,6 @@ def resampled_rows(log_weights: Array, draws: int | None, seed: int | None) -> A
     log_weights : shape (chains, draws)
     draws
         Number of draws from each chain; by default a quarter of those available.
-    seed
-        Seed of the resampling; None for a fresh one.
 
     Returns
     -------

@@ -56,8 +56,6 @@ class Hill(NamedTuple):
         Where z = 0.
     root : shape (D, D) or (1, D)
         R, or its diagonal.
-    longest
-        Largest length of a step of z.
     """
 
     call: Any

@@ -24,8 +24,6 @@ class Flow(NamedTuple):
         Largest time step in whitened coordinates.
     refresh
         Time between momentum resamplings; infinite for none.
-    max_steps
-        Largest number of steps in one trajectory.
     nodes, means : shape (K,)
         Nodes of β, and E_β[δ] at the nodes.
     """

@@ -86,8 +86,6 @@ class Moves(NamedTuple):
     path_length
         Mean integration time of a trajectory in whitened coordinates; the period of a standard
         normal is 2π.
-    max_steps
-        Largest number of leapfrog steps in one trajectory.
     target_accept
         Acceptance probability to which the step sizes are tuned.
     learn
@@ -107,12 +105,8 @@ class Mover(NamedTuple):
 
     Attributes
     ----------
-    moves
-        Settings of the transitions.
     table
         Step sizes, learned in place where `moves` says so.
-    scratch
-        Working memory for a trajectory.
     """
 
     moves: Moves

@@ -83,14 +83,10 @@ class Orbit(NamedTuple):
 
     Attributes
     ----------
-    extended
-        The density.
     inverse : shape (dimension,)
         The diagonal of the inverse metric.
     trees
         The chain's point in row `STATE`, and working memory for a trajectory.
-    scratch
-        Working memory for an evaluation.
     """
 
     extended: Extended
@@ -104,16 +100,12 @@ class Doubling(NamedTuple):
 
     Attributes
     ----------
-    depth
-        Number of doublings so far.
     forward
         Whether the trajectory grows at its end; otherwise it grows at its beginning.
     step
         Step size, negative backwards.
     start
         Energy at the trajectory's first point.
-    halving
-        Whether steps may be halved.
     """
 
     depth: int

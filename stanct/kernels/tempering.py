@@ -24,8 +24,6 @@ class Alternation(NamedTuple):
     ----------
     beta
         Where it begins. Whenever β = 0, x is drawn anew from the base.
-    law
-        The law of β given x.
     ladder
         Whether β stays on the knots.
     transitions

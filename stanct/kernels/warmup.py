@@ -28,8 +28,6 @@ class DualAveraging:
 
     Parameters
     ----------
-    step
-        Initial step size.
     target
         Target mean of the acceptance statistic, in (0, 1).
     """

@@ -123,8 +123,6 @@ class Bias(_Table):
         ----------
         delta : any shape
             δ of each draw; finite, as for every draw of a tempered chain.
-        beta
-            Inverse temperature of the expectations.
         log_mass
             Value of `self.log_mass(delta)`, if already computed.
         """
@@ -219,11 +217,6 @@ class PowerBias(CopyBias):
     Copy i has the unnormalised density (γ(x) / ζ)^β_i of the target γ = e^−φ, for β_i between two
     bounds, with a uniform g. No base density takes part, so that δ is φ itself. The least β is
     above 0, where the power is not normalisable.
-
-    Parameters
-    ----------
-    bounds
-        Least and largest β.
     """
 
     bounds: tuple[float, float]

@@ -223,8 +223,6 @@ def _spikes(
     ----------
     standard : shape (n, D)
         Centred points over their noise, with the square roots of their weights.
-    size
-        Effective number of points.
     near : shape (D, r)
         Directions near those wanted, which `TURNS` steps of subspace iteration improve.
     """

@@ -47,8 +47,6 @@ class Narrowed(NamedTuple):
 
     Attributes
     ----------
-    gaussian
-        The Gaussian.
     log_mass
         Log of the target's mass over the inner coordinates; −inf where the slice has no top.
     """

@@ -45,8 +45,6 @@ class Valued(NamedTuple):
         Whitened draws.
     log_density : shape (count,)
         log q(x) at them.
-    gradients
-        Gradients spent.
     """
 
     z: Array

@@ -34,13 +34,9 @@ class Chains:
 
     Attributes
     ----------
-    names
-        Names of the columns.
     draws : shape (chains, draws, columns)
     left_out
         Which draws are not among them, in words after the name of the files; empty if none.
-    lost
-        Their share.
     """
 
     names: tuple[str, ...]

@@ -177,8 +177,6 @@ def mixing_checks(
         What `energy` is called.
     wider
         What helps beside more copies.
-    evidence_size
-        The effective size of log Z, where there is one.
     """
     weights = np.exp(run.copy_log_weights)
     # Watch every coordinate at β = 1, since modes may differ in any of them. Copies without weight

@@ -50,13 +50,7 @@ def refit(settings: Mapping[str, Any]) -> str:
 
 
 def interrupted_check(draws: int, wanted: int, time_limit: float | None) -> Check:
-    """Check that all requested draws have been made.
-
-    Parameters
-    ----------
-    time_limit
-        The run's `time_limit`.
-    """
+    """Check that all requested draws have been made."""
     kept = f"{draws} of {wanted} draws a chain were kept"
     if time_limit is None:
         remedy = "The estimates use the finished draws; run again for the rest."
@@ -92,8 +86,6 @@ def length_check(
         Draws of each chain, and the requested number.
     stopped
         The provenance's record of why the run stopped; None for runs that were extended.
-    settings
-        The method's own settings.
     """
     if stopped is not None and stopped.get("effective"):
         if stopped["reason"] == "reached":
@@ -246,8 +238,6 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         A run's provenance: ``"endless"`` names coordinates along which the density does not fall
         off (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to
         their bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
-    std_error
-        That of log Z.
     """
     found: list[Check] = []
     along = facts.get("endless", ())
@@ -279,8 +269,6 @@ def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check
         Where tails are heavy, by the names of `stanct.bases.tails.Tails`.
     reached
         Whether the base has parts that lie there.
-    method
-        Name of the method that ran.
     """
     redraws = method in ("simulated_tempering", "independence")
     other = (
@@ -362,12 +350,8 @@ def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Che
 
     Parameters
     ----------
-    evidence
-        The estimate from that mean.
     draws
         Name of the weighted draws, e.g. ``"particles"``.
-    remedy
-        How to obtain more of them.
     """
     size, error = evidence.effective_size, evidence.std_error
     return (

@@ -29,8 +29,6 @@ def replace_folder(
 
     Parameters
     ----------
-    write
-        Writes into an empty folder.
     is_run
         Whether a folder is a saved run, from which is kept what the user put there.
     is_own

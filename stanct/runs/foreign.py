@@ -88,12 +88,8 @@ class ForeignFit:
         Parameter name to shape (chains, draws, ...).
     lp : shape (chains, draws)
         Stan's ``lp__``, which lacks constants; None if the fit does not have it.
-    origin
-        Where the draws come from, in words.
     divergent
         Share of the transitions that diverged; None if the fit does not say.
-    lost
-        Share of the draws that were left out.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -126,8 +122,6 @@ class Unconstrained:
         As `ForeignFit.lp`; None also where draws were lost, so that rows do not correspond.
     lost
         Share of the draws that the transform cannot invert, or that were cut from longer chains.
-    origin, divergent
-        As `ForeignFit.origin` and `ForeignFit.divergent`.
     """
 
     x: Array = field(repr=False)
@@ -238,8 +232,6 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
         such as ``theta[1,2]`` or ``theta.1.2`` and, for several chains, ``chain__``; or a mapping
         of names to arrays of shape (chains, draws, ...) or (draws, ...). Warm-up draws that a CSV
         file has are left out.
-    shapes
-        The program's parameters with their shapes.
 
     Raises
     ------

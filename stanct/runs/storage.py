@@ -62,12 +62,8 @@ class Stored:
 
     Attributes
     ----------
-    head
-        Contents of `run.json`.
     common
         The fields of `Savable` by name, for the run's constructor.
-    arrays, statistics
-        The kind's own arrays by name.
     """
 
     head: dict[str, Any]
@@ -89,10 +85,6 @@ def save_run(
 
     Parameters
     ----------
-    folder
-        As `check_save_folder` returns it, or the run's own checkpoint.
-    arrays, statistics
-        The kind's own arrays by name.
     more
         JSON values that the kind adds to `run.json`.
 

@@ -180,8 +180,6 @@ class Verdict:
         Names of the failed checks that put the draws in doubt, and log Z with them.
     evidence
         Names of those that put log Z alone in doubt; None for a run without one.
-    checks
-        Number of all checks.
     """
 
     draws: tuple[str, ...]

@@ -114,15 +114,7 @@ class Alternation(HmcMethod[TemperedRun]):
     def _foretell(
         self, chains: _Chains, number: int, done: Round, gradients: int, clock: Clock
     ) -> None:
-        """Make a forecast from the last round of a warm-up.
-
-        Parameters
-        ----------
-        number
-            Number of warm-ups before.
-        gradients, clock
-            What the draws of the round took.
-        """
+        """Make a forecast from the last round of a warm-up."""
         job, made = chains.job, done.delta.shape[1]
         left = self.bootstrap - number
         trial = Trial(

@@ -88,10 +88,6 @@ class Chains:
 
     Attributes
     ----------
-    draws
-        The draws of all chains.
-    gradients
-        All gradients spent, warm-up included.
     step_size
         Step size shared by all chains after their warm-ups, before the factors of `StepSizes`.
     interrupted
@@ -111,10 +107,6 @@ class Outlook:
 
     Attributes
     ----------
-    name
-        Name of the stage.
-    base
-        Base of the stage.
     left
         Rounds that follow this one; None where the draws count.
     round_size
@@ -209,8 +201,6 @@ class Length:
 
     Attributes
     ----------
-    warmup
-        Adaptation iterations.
     draws
         Kept iterations before the first call of `more`.
     more
@@ -220,8 +210,6 @@ class Length:
         Called with all finished blocks after each new block.
     kept
         Whether the draws are worth keeping if the executor fails before all are made.
-    shelf
-        Takes the draws of x.
     """
 
     warmup: int

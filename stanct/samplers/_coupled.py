@@ -160,15 +160,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class CoupledChains:
-    """Samples a coupled program of a job.
-
-    Attributes
-    ----------
-    rounds
-        Rounds that learn the bias.
-    facts
-        Additions to the provenance, JSON values.
-    """
+    """Samples a coupled program of a job."""
 
     job: Job = field(repr=False)
     nuts: Nuts

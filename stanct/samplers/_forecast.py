@@ -45,8 +45,6 @@ class Trial:
     ----------
     after
         What has been done, in a few words.
-    draws
-        Draws of each chain.
     gradients, seconds
         Spent on these draws by all chains. `seconds` is wall time, without any compilation.
     planned
@@ -120,8 +118,6 @@ def foretell(
 
     Parameters
     ----------
-    precision
-        The stopping rule of the kept draws.
     base
         A base of the target, whose draws are places at which to time a gradient.
     error_of

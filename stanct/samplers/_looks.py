@@ -28,8 +28,6 @@ def until_precise(
     ----------
     precision
         The stopping rule. It gets the reason why the run stopped.
-    bar
-        The progress bar of the draws.
     make
         Makes so many further draws of each chain and keeps them; says whether it was stopped early
         with draws that count.

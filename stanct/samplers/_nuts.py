@@ -150,8 +150,6 @@ class Block(NamedTuple):
     ----------
     seed
         Seed from which every chain derives its own stream. No other block of a relay has it.
-    draws
-        Draws of each chain.
     step_size, inv_metric
         Frozen step size, and diagonal of the inverse metric, shape (dimension,).
     """
@@ -281,10 +279,6 @@ class CompiledNuts:
 
     Attributes
     ----------
-    density
-        The target's log density.
-    copies, fixed_beta
-        As in `nuts_sampler`.
     execution
         Moves the chains, all at once, by its executor or in threads.
     """

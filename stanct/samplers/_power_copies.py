@@ -71,16 +71,10 @@ class PowerCopies:
 
     Attributes
     ----------
-    runner
-        Moves the chains of the job.
-    copies
-        N.
     betas : shape (N,)
         Fixed β; None where they are estimated.
     given_bounds
         Bounds of estimated β; None for `BOUNDS`.
-    rounds
-        Rounds that refit the coordinates to the target.
     """
 
     job: Job = field(repr=False)

@@ -41,8 +41,6 @@ class Enough:
 
     Attributes
     ----------
-    std_error
-        Standard error of log Z.
     effective
         Independent draws of the density that are worth as much, for the mean of each parameter.
     """
@@ -155,14 +153,8 @@ class Precision:
 
         Parameters
         ----------
-        draws
-            Draws of each chain so far.
         std_error
             Standard error of log Z from all draws; NaN or ∞ if it is not available yet.
-        failed
-            Names of the failed checks.
-        effective
-            Effective draws on which means rest.
         """
         if self.target_se is None:
             self.reason = "draws"

@@ -111,8 +111,6 @@ def _found(
     ----------
     x, log_weights : shapes (n, D) and (n,)
         Weighted draws of the target.
-    spent
-        Gradients of the run.
     """
     rest, fit = seed.spawn(2)
     rng = np.random.default_rng(rest)

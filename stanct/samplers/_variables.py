@@ -32,8 +32,6 @@ class Later(Mapping[str, Array]):
 
     Parameters
     ----------
-    compute
-        Computes all variables.
     sooner
         Computes them without generated quantities.
     patience
@@ -109,8 +107,6 @@ def variables_of(
     ----------
     z : shape (chains, draws, D)
         Whitened draws, perhaps in a file.
-    seed
-        For the random numbers in generated quantities.
     keep
         Names of the variables that are wanted; None for all.
     folder

@@ -38,14 +38,6 @@ class Watch:
         Draws of the frozen base. The run uses the same object, so no evaluation is repeated.
     per_draw
         Number of base draws for each draw of a chain.
-    bias
-        The frozen bias.
-    precision
-        The stopping rule.
-    bar
-        The progress bar beside which the text is shown.
-    execution
-        Remembers the looks.
 
     Attributes
     ----------

@@ -317,8 +317,6 @@ class PriorAndLikelihood:
     ----------
     prior, posterior
         log p, and log p + log L, both with the Jacobian of the transform.
-    whole
-        The program that computes log p in the user's own space.
     """
 
     target: ProgramTarget

@@ -20,8 +20,6 @@ class Calls(Generic[Call]):
 
     Parameters
     ----------
-    pool
-        Carries the calls out; None for this thread, in turn.
     calls
         Picklable if the workers are processes. They are taken from here as there is work for them.
     loss

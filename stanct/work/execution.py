@@ -79,14 +79,8 @@ class Execution:
 
     Attributes
     ----------
-    seed
-        Seed of the run.
-    executor
-        Runs the blocks; None for threads of this process.
     threads
         Number of threads; by default the number of cores.
-    progress
-        Whether bars are shown on stderr.
     store
         Folder into which kept draws go, that of the checkpoint; None for memory.
     """
@@ -159,8 +153,6 @@ class Execution:
 
         Parameters
         ----------
-        label
-            What errors call the work.
         lanes, onward
             Number of the lanes, and where a lane stands after a step; see `Relay`.
         """
@@ -217,15 +209,11 @@ class Execution:
             at the top level of a module.
         lanes
             Picklable states of the lanes; the list is updated with the moved states.
-        sizes
-            Number of units in each block.
         unit
             Unit of the sizes, for the progress bar.
         final
             Whether to return finished blocks when the user or a broken executor stops the work;
             otherwise an error is raised.
-        bar
-            An open progress bar; a new one by default.
         seen
             Called in this thread after each new block with the finished blocks of every lane.
         taken

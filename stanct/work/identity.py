@@ -31,8 +31,6 @@ def identity(
 
     Parameters
     ----------
-    origin
-        Where the target came from.
     probe
         Log densities of this process at a few points.
     """

@@ -27,8 +27,6 @@ class Ledger:
     ----------
     gradients, evaluations
         Gradients, and log densities without a gradient.
-    stages, by_stage
-        Seconds and gradients by stage.
     found
         What stages found, for provenance, JSON values only.
     """

@@ -42,8 +42,6 @@ class Relay(Generic[T]):
 
     Attributes
     ----------
-    pool
-        Carries out the work.
     onward
         Takes what a step has made of a lane, and returns the place where the lane stands then.
     stopped, stop

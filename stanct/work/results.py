@@ -41,8 +41,6 @@ class Results:
     ----------
     file
         The file, whose first line identifies the call; None for memory alone.
-    seed
-        Seed of the call.
     rows
         JSON values; `name`, `data` and `error` are in every row.
     """

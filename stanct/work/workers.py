@@ -50,8 +50,6 @@ def check_workers(
 
     Parameters
     ----------
-    borrow
-        Lends a worker the density.
     points, probe
         Unconstrained points, shape (n, D), and this process's log densities there, shape (n,).
     say
