@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.path.course import Course
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
@@ -281,22 +282,14 @@ class _Chains:
             member.rebase(self.job.density, self.base, base)
         self.base, self.bias = base, bias
 
-    def _after_first(self, latest: list[list[kernels.GibbsOut]], watch: Watch, clock: Clock) -> str:
+    def _after_first(
+        self, watch: Watch, clock: Clock, latest: list[list[kernels.GibbsOut]]
+    ) -> None:
         """Make a forecast from the kept draws that every chain has made so far."""
-        beta, delta, gradients = _so_far([[] for _ in latest], latest)
+        beta, delta, _ = _so_far([[] for _ in latest], latest)
         made = beta.shape[1]
-        # Some chains may be ahead of the others, and have spent the same time.
-        spent = sum(int(block.gradients.sum()) for chain in latest for block in chain)
-        trial = Trial(
-            f"{made} draws",
-            made,
-            gradients,
-            clock.seconds * gradients / max(spent, 1),
-            beside=1,
-            kept=made,
-            uncounted=gradients,
-        )
-        return foretell(
+        trial = begun_trial(latest, lambda one: one.gradients.sum(), clock, made, "draws", beside=1)
+        watch.forecast = foretell(
             self.job, watch.precision, self.base, trial, lambda: watch.error(beta, delta),
             lambda: watch.effective(beta, delta),
         )  # fmt: skip
@@ -310,14 +303,10 @@ class _Chains:
         out, ahead, interrupted = None, precision.first, False
         with job.bar(len(self.members) * precision.first, job.method) as bar:
             watch = Watch(base_draws, 1, self.bias, precision, bar, job.execution)
-
-            clock, told = Clock(), False
+            tell = once_begun(partial(self._after_first, watch, Clock()))
 
             def seen(latest: list[list[kernels.GibbsOut]]) -> None:
-                nonlocal told
-                if not told and all(latest):
-                    told = True
-                    watch.forecast = self._after_first(latest, watch, clock)
+                tell(latest)
                 watch.show(lambda: _so_far(done, latest))
 
             def taken(lane: int, number: int, block: kernels.GibbsOut) -> kernels.GibbsOut:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -24,13 +25,14 @@ from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import acceptance_by_beta
 from stanct.work.execution import Borrow
+from stanct.work.progress import Bar
 
 Result = TypeVar("Result", covariant=True)
 
@@ -155,30 +157,21 @@ class Annealing(HmcMethod[Result]):
                 "base": up.base,
             }
 
-        with job.bar(job.chains * precision.first, "particles", unit="particle") as bar:
-            clock, told = Clock(), False
+        seen = once_begun(partial(self._after_first, job, up.base, precision, Clock()))
 
-            def seen(latest: list[list[Particles]]) -> None:
-                nonlocal told
-                if not told and all(latest):
-                    told = True
-                    self._after_first(job, up.base, precision, latest, clock)
-
-            def make(particles: int) -> bool:
-                sizes = [self.island] * (particles // self.island)
-                more, early = job.blocks(
-                    "particles", up, streams, sizes, final=True, bar=bar, seen=seen
-                )
-                for chain, further in zip(blocks, more, strict=True):
-                    chain.extend(further)
-                job.ledger.gradients += int(joined_counts(more)[:, 0].sum())
-                return early
-
-            early = until_precise(
-                job, precision, bar, make, lambda: job.draft(ParticleRun, **fields())
+        def make(particles: int, bar: Bar) -> bool:
+            sizes = [self.island] * (particles // self.island)
+            more, early = job.blocks(
+                "particles", up, streams, sizes, final=True, bar=bar, seen=seen
             )
-        job.lap("sampling")
-        found = fields()
+            for chain, further in zip(blocks, more, strict=True):
+                chain.extend(further)
+            job.ledger.gradients += int(joined_counts(more)[:, 0].sum())
+            return early
+
+        found, early = until_precise(
+            job, precision, make, ParticleRun, fields, "particles", unit="particle"
+        )
         bins = np.sum([block.tally.bins for chain in blocks for block in chain], axis=0)
         return job.finish(
             ParticleRun,
@@ -197,21 +190,14 @@ class Annealing(HmcMethod[Result]):
         job: Job,
         base: Base,
         precision: Precision,
-        latest: list[list[Particles]],
         clock: Clock,
+        latest: list[list[Particles]],
     ) -> None:
         """Make a forecast from the islands that every stream has annealed so far."""
         level = min(map(len, latest))
-        begun = [chain[:level] for chain in latest]
-        gradients, spent = (
-            sum(float(block.tally.counts[0]) for chain in some for block in chain)
-            for some in (begun, latest)
-        )
-        weights = joined_weights(begun)
+        weights = joined_weights([chain[:level] for chain in latest])
         made = weights.shape[1]
-        # Some streams may be ahead of the others, and have spent the same time.
-        seconds = clock.seconds * gradients / max(spent, 1)
-        trial = Trial(f"{made} particles", made, gradients, seconds, kept=made, uncounted=gradients)
+        trial = begun_trial(latest, lambda one: one.tally.counts[0], clock, made, "particles")
         island = self.island if self.resample else 1
         foretell(job, precision, base, trial, lambda: _error(weights, island))
 

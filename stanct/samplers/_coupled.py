@@ -30,6 +30,7 @@ from stanct.samplers._nuts import control_of, generated
 from stanct.samplers.power_posterior import PowerPosterior, PriorAndLikelihood
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import extended_hamiltonian_recipe, prior_likelihood_recipe
+from stanct.work.progress import Bar
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 
@@ -192,20 +193,14 @@ class CoupledChains:
             }
             return {**found, "statistics": statistics, "base": program.base, "bias": bias}
 
-        with job.bar(job.chains * precision.first, job.method) as bar:
+        def make(draws: int, bar: Bar) -> bool:
+            start = passes[-1].ends if passes else places
+            name = f"{program.kind} {len(passes)}"
+            passes.append(self._drawn(name, bias, start, job.warmup, draws))
+            bar.update(job.chains * draws)
+            return False
 
-            def make(draws: int) -> bool:
-                start = passes[-1].ends if passes else places
-                name = f"{program.kind} {len(passes)}"
-                passes.append(self._drawn(name, bias, start, job.warmup, draws))
-                bar.update(job.chains * draws)
-                return False
-
-            early = until_precise(
-                job, precision, bar, make, lambda: job.draft(CoupledRun, **fields())
-            )
-        job.lap("sampling")
-        found = fields()
+        found, early = until_precise(job, precision, make, CoupledRun, fields, job.method)
         users = [program.target.user_variables(one.block.variables) for one in passes]
         return job.finish(
             CoupledRun,

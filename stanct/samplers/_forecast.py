@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from stanct.kernels import make_problem, make_scratch
 from stanct.path.base import Base
 from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
+
+T = TypeVar("T")
 
 # Log densities that are timed, gradients that are timed where a checkpoint holds the first draws,
 # and the time in seconds after which no more of them are.
@@ -104,6 +106,49 @@ class Clock:
     def seconds(self) -> float:
         """Seconds since the beginning."""
         return (self._ended or time.perf_counter()) - self._began
+
+
+def begun_trial(
+    latest: Sequence[Sequence[T]],
+    gradients_of: Callable[[T], float],
+    clock: Clock,
+    made: int,
+    unit: str,
+    *,
+    beside: int = 0,
+) -> Trial:
+    """What the blocks took that every lane has finished so far.
+
+    Parameters
+    ----------
+    latest
+        The blocks of each lane.
+    made, unit
+        Kept draws of each lane in the blocks that all have, and what they are called.
+    """
+    level = min(map(len, latest))
+    gradients, spent = (
+        sum(float(gradients_of(block)) for lane in latest for block in lane[:end])
+        for end in (level, None)
+    )
+    # Some lanes may be ahead of the others, and have spent the same time.
+    seconds = clock.seconds * gradients / max(spent, 1)
+    return Trial(
+        f"{made} {unit}", made, gradients, seconds, beside=beside, kept=made, uncounted=gradients
+    )
+
+
+def once_begun(work: Callable[[list[list[T]]], object], *, blocks: int = 1) -> Callable[..., None]:
+    """What calls `work` with the blocks of all lanes, once each has so many of them."""
+    told = False
+
+    def seen(latest: list[list[T]]) -> None:
+        nonlocal told
+        if not told and min(map(len, latest)) >= blocks:
+            told = True
+            work(latest)
+
+    return seen
 
 
 def foretell(

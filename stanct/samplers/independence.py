@@ -26,7 +26,7 @@ from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, foretell, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._watch import Watch
@@ -160,24 +160,26 @@ class Independence(Method[TemperedRun]):
 
         with job.bar(job.chains * ahead, job.method) as bar:
             watch = Watch(base_draws, 1, bias, precision, bar, job.execution)
-            clock, told = Clock(), False
+            clock = Clock()
+
+            def forecast(latest: list[list[Proposals]]) -> None:
+                _, beta, delta, _ = _draws(chains, first)
+                made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
+                share = beta.size / calls  # some chains may be ahead of the others
+                trial = Trial(
+                    f"{made} draws", made, beta.size, share * clock.seconds,
+                    beside=1, kept=made, valued=True,
+                )  # fmt: skip
+                foretell(
+                    job, precision, base, trial, lambda: watch.error(beta, delta),
+                    lambda: watch.effective(beta, delta),
+                )  # fmt: skip
+
+            tell = once_begun(forecast)
 
             def seen(latest: list[list[Proposals]]) -> None:
-                nonlocal told
                 _take(chains, latest, len(done[0]))
-                if not told and all(latest):
-                    told = True
-                    _, beta, delta, _ = _draws(chains, first)
-                    made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
-                    share = beta.size / calls  # some chains may be ahead of the others
-                    trial = Trial(
-                        f"{made} draws", made, beta.size, share * clock.seconds,
-                        beside=1, kept=made, valued=True,
-                    )  # fmt: skip
-                    foretell(
-                        job, precision, base, trial, lambda: watch.error(beta, delta),
-                        lambda: watch.effective(beta, delta),
-                    )  # fmt: skip
+                tell(latest)
 
             try:
                 while ahead:

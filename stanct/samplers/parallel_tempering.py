@@ -25,7 +25,7 @@ from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.path.base import Base
 from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
@@ -129,24 +129,16 @@ class ParallelTempering(HmcMethod[LadderRun]):
                 "base": ladders.base,
             }
 
-        with job.bar(job.chains * precision.first, "ladders", unit="scan") as bar:
-            clock, told = Clock(), False
+        tell = partial(ladders.after_first, Clock(), precision)
+        seen = once_begun(tell, blocks=EARLY // BLOCK)
 
-            def seen(latest: list[list[kernels.LadderOut]]) -> None:
-                nonlocal told
-                if not told and min(map(len, latest)) >= EARLY // BLOCK:
-                    told = True
-                    ladders.after_first(latest, clock, precision)
+        def make(scans: int, bar: Bar) -> bool:
+            looks.append(ladders.scanned("ladders", scans, final=True, bar=bar, seen=seen))
+            return looks[-1].interrupted
 
-            def make(scans: int) -> bool:
-                looks.append(ladders.scanned("ladders", scans, final=True, bar=bar, seen=seen))
-                return looks[-1].interrupted
-
-            early = until_precise(
-                job, precision, bar, make, lambda: job.draft(LadderRun, **fields())
-            )
-        job.lap("sampling")
-        found = fields()
+        found, early = until_precise(
+            job, precision, make, LadderRun, fields, "ladders", unit="scan"
+        )
         return job.finish(
             LadderRun,
             interrupted=early,
@@ -351,28 +343,14 @@ class _Ladders:
                 foretell(job, job.precision, self.base, trial, error)
 
     def after_first(
-        self, latest: list[list[kernels.LadderOut]], clock: Clock, precision: Precision
+        self, clock: Clock, precision: Precision, latest: list[list[kernels.LadderOut]]
     ) -> None:
         """Make a forecast from the kept scans that every ladder has made so far."""
         level = min(map(len, latest))
         known = [np.concatenate([block.delta for block in ladder[:level]]) for ladder in latest]
-        spent, gradients = (
-            sum(float(block.gradients.sum()) for ladder in latest for block in ladder[:end])
-            for end in (None, level)
-        )
-        made = len(known[0])
-        trial = Trial(
-            f"{made} scans",
-            made,
-            gradients,
-            # Some ladders may be ahead of the others, and have spent the same time.
-            clock.seconds * gradients / max(spent, 1),
-            kept=made,
-            uncounted=gradients,
-        )
-        foretell(
-            self.job, precision, self.base, trial, partial(_error, self.betas, np.stack(known))
-        )
+        trial = begun_trial(latest, lambda one: one.gradients.sum(), clock, len(known[0]), "scans")
+        error = partial(_error, self.betas, np.stack(known))
+        foretell(self.job, precision, self.base, trial, error)
 
     def _adapted(self, rejection: Array) -> Array:
         """Rungs of equal rejection, or the user's."""
