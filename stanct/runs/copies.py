@@ -15,9 +15,10 @@ from stanct.estimates.averages import Expectation
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.naming import Names
 from stanct.path.base import Base
-from stanct.runs.diagnostics import MORE, Check, check, transition_counts
+from stanct.runs.diagnostics import MORE, Check, transition_counts
 from stanct.runs.run import Run
 from stanct.runs.storage import Stored
+from stanct.runs.verdicts import least, most
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,13 +193,13 @@ def mixing_checks(
     of_all = f"{named} and the coordinates"
     handed = int(hand_overs(run.copy_log_weights).min())
     return [
-        check("hand_overs", handed, 20, handed >= 20,
+        least("hand_overs", handed, 20,
               f"In the slowest chain another copy became the heaviest {handed} times.",
               f"{MORE} If that does not help, use more copies (copies=) or {wider}."),
-        check("r_hat", rate, 1.05, rate <= 1.05,
-              f"The largest split R-hat, of {named} and of the coordinates at β = 1, is "
-              f"{rate:.3f}.", MORE),
-        check("effective_size", min(sizes), 100, min(sizes) >= 100,
+        most("r_hat", rate, 1.05,
+             f"The largest split R-hat, of {named} and of the coordinates at β = 1, is "
+             f"{rate:.3f}.", MORE),
+        least("effective_size", min(sizes), 100,
               f"The least effective size, of {'' if evidence_size is None else 'log Z, '}{of_all}, "
               f"is {min(sizes):.0f}.", MORE),
     ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,7 @@ from stanct.common.arrays import Array
 from stanct.common.errors import first_few
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
-from stanct.runs.verdicts import Check, check
-
-if TYPE_CHECKING:
-    pass
+from stanct.runs.verdicts import Check, check, least, most
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
@@ -54,20 +51,17 @@ def interrupted_check(draws: int, wanted: int, time_limit: float | None) -> Chec
     kept = f"{draws} of {wanted} draws a chain were kept"
     if time_limit is None:
         remedy = "The estimates use the finished draws; run again for the rest."
-        return check("interrupted", draws, wanted, draws >= wanted, f"{kept}.", remedy)
+        return least("interrupted", draws, wanted, f"{kept}.", remedy)
     if time_limit == 0:  # what a checkpoint holds
         remedy = "The estimates use these draws; repeat the run's call for the rest."
         return check("interrupted", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
     if draws >= wanted:
         kept = "all draws were kept, but not what follows them, such as a further run"
     return check(
-        "max_seconds",
-        draws,
-        wanted,
-        False,
+        "max_seconds", draws, wanted, False,
         f"max_seconds={time_limit:g} passed: {kept}.",
         "The estimates use the finished draws; allow more time for the rest.",
-    )
+    )  # fmt: skip
 
 
 def length_check(
@@ -100,14 +94,11 @@ def length_check(
         nearer = "pass a base that is nearer to the target (base=)."
         remedy += refit(settings) if "bootstrap" in settings else nearer
     return check(
-        "target_se",
-        evidence.std_error,
-        target,
-        reason == "reached",
+        "target_se", evidence.std_error, target, reason == "reached",
         f"The standard error of log Z is {evidence.std_error:.3g}, wanted {target:g}, after "
         f"{draws} draws a chain: {words}",
         remedy,
-    )
+    )  # fmt: skip
 
 
 def enough_in_words(stopped: Mapping[str, Any]) -> str:
@@ -194,17 +185,14 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
     error = float(np.hypot(evidence.std_error, other["std_error"]))
     below = (other["log_z"] - evidence.log_z) / error if 0 < error < np.inf else 0.0
     refused = other.get("refused", False)
-    found = check(
-        "two_stages",
-        below,
-        BELOW,
-        below <= BELOW,
+    found = most(
+        "two_stages", below, BELOW,
         f"log Z of draws in two stages{', which miss mass,' if refused else ''} is "
         f"{other['log_z']:.3f} ± {other['std_error']:.3f}"
         + (f", and this one is {below:.1f} errors below." if below > 0 else "."),
         f"The run misses necks along {first_few(other['given'])}. "
         + (MORE if refused else "Use the default method, which draws in two stages."),
-    )
+    )  # fmt: skip
     return (found,)
 
 
@@ -220,13 +208,10 @@ def tempered_check(value: float, least: float, message: str, settings: Mapping[s
         oversight.
     """
     return check(
-        "tempered",
-        value,
-        least,
-        value >= least or settings.get("base") != "given",
+        "tempered", value, least, value >= least or settings.get("base") != "given",
         message,
         "Nothing was tempered: the base is the target, or δ is constant.",
-    )
+    )  # fmt: skip
 
 
 def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
@@ -252,10 +237,10 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         missing, near = math.log1p(hidden["lost"]), hidden["along"]
         much = f"About {missing:.2g} of log Z" if missing < 1 else "Much of log Z"
         found.append(
-            check("rounding", missing, std_error / 2, missing <= std_error / 2,
-                  f"{much} lies where {first_few(near)} rounds to a bound, where no draw can be.",
-                  f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, "
-                  "with its own density.")
+            most("rounding", missing, std_error / 2,
+                 f"{much} lies where {first_few(near)} rounds to a bound, where no draw can be.",
+                 f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, "
+                 "with its own density.")
         )  # fmt: skip
     return tuple(found)
 
@@ -271,24 +256,15 @@ def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check
         Whether the base has parts that lie there.
     """
     redraws = method in ("simulated_tempering", "independence")
-    other = (
-        ""
-        if redraws
-        else (
-            " and a method that draws from its base (method='simulated_tempering', or the default)"
-        )
-    )
+    other = " and a method that draws from its base (method='simulated_tempering', or the default)"
     if not along:
         return ()
     found = check(
-        "tails",
-        len(along),
-        0,
-        reached,
+        "tails", len(along), 0, reached,
         f"The density has heavy tails along {first_few(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
-        f"log Z may be too low, and errors too small. Use base='modes'{other}.",
-    )
+        f"log Z may be too low, and errors too small. Use base='modes'{other * (not redraws)}.",
+    )  # fmt: skip
     return (found,)
 
 
@@ -303,13 +279,10 @@ def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
         What the weights are, as the subject of a sentence.
     """
     return check(
-        name,
-        tail.shape,
-        MOST_SHAPE,
-        not tail.is_heavy,
+        name, tail.shape, MOST_SHAPE, not tail.is_heavy,
         f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws.",
         remedy,
-    )
+    )  # fmt: skip
 
 
 def base_tail_check(base_delta: Array) -> Check:
@@ -335,14 +308,11 @@ def base_tail_check(base_delta: Array) -> Check:
 def support_check(base_delta: Array) -> Check:
     """Check whether the target vanishes (δ = +inf) at too many draws of the base."""
     outside = float(np.mean(~np.isfinite(base_delta)))
-    return check(
-        "support",
-        outside,
-        0.5,
-        outside <= 0.5,
+    return most(
+        "support", outside, 0.5,
         f"The target vanishes at {outside:.1%} of the base's draws.",
         f"The base lies mostly outside the target's support. {DECLARE}",
-    )
+    )  # fmt: skip
 
 
 def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Check, ...]:
@@ -355,12 +325,12 @@ def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Che
     """
     size, error = evidence.effective_size, evidence.std_error
     return (
-        check("effective_size", size, 100, size >= 100,
+        least("effective_size", size, 100,
               f"The weights are worth {size:.0f} {draws}.", remedy),
         weights_check("pareto_k", evidence.tail, "The weights", remedy),
-        check("std_error", error, 0.5, error <= 0.5,
-              f"The standard error of log Z is {error:.2g}; above 0.5 the log of the mean "
-              "weight is biased low and its error unreliable.", remedy),
+        most("std_error", error, 0.5,
+             f"The standard error of log Z is {error:.2g}; above 0.5 the log of the mean "
+             "weight is biased low and its error unreliable.", remedy),
     )  # fmt: skip
 
 
@@ -376,70 +346,55 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
     """Check the transitions, as far as the sampler recorded their statistics."""
     divergent = float((statistics["divergent__"] > 0).mean())
     checks = [
-        Check(
-            "divergences",
-            divergent,
-            MOST_DIVERGENT,
-            divergent <= MOST_DIVERGENT,
+        most(
+            "divergences", divergent, MOST_DIVERGENT,
             f"{divergent:.1%} of the draws had a divergent transition.",
             "Raise target_accept to 0.95 or 0.99.",
         )
-    ]
+    ]  # fmt: skip
     if "treedepth__" in statistics and max_depth is not None:
         deep = float((statistics["treedepth__"] >= max_depth).mean())
         checks.append(
-            Check(
-                "max_depth",
-                deep,
-                0.05,
-                deep <= 0.05,
+            most(
+                "max_depth", deep, 0.05,
                 f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
                 "Raise max_depth.",
             )
-        )
+        )  # fmt: skip
     if "rejected__" in statistics:
         rejected = float((statistics["rejected__"] > 0).mean())
         checks.append(
-            Check(
-                "rejections",
-                rejected,
-                0.2,
-                rejected <= 0.2,
+            most(
+                "rejections", rejected, 0.2,
                 f"{rejected:.1%} of the draws had a transition that Stan rejected or whose log "
                 "density was not finite.",
                 LOOK_FOR_REJECTIONS,
             )
-        )
+        )  # fmt: skip
     return tuple(checks)
 
 
 def rough_check(again: int, starts: int, unseen: float) -> Check:
     """The failed check of a search among very many modes that hardly found the best one again."""
     return check(
-        "modes",
-        again,
-        FOUND_AGAIN,
-        False,
+        "modes", again, FOUND_AGAIN, False,
         f"Most modes were seen once. Of {starts} ascents, {again} led to the best one or to others "
         f"as good, and one more ends at a new one with a probability of {unseen:.0%}. A better one "
         "may be missing.",
         "Name places near the modes that you expect (inits=), let the search spend more "
         '(base=stanct.recipe().changing("ascents", rough=0.5)), or narrow the priors of periods.',
-    )
+    )  # fmt: skip
 
 
 def unsettled_check(particles: int, known: int) -> Check:
     """The failed check of a search whose last annealed particles still found mass elsewhere."""
     return check(
-        "modes",
-        0,
-        1,
-        False,
+        "modes", 0, 1, False,
         f"The last of {particles} annealed particles still found new modes, or missed much of the "
         f"mass of those that are known; {known} known. Others may be missing.",
         "Name places near the modes that you expect (inits=), or let the search spend more "
         '(base=stanct.recipe().changing("particles", share=0.5)).',
-    )
+    )  # fmt: skip
 
 
 def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
@@ -450,12 +405,9 @@ def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
     worthy = pilots >= min(WORTH, pilots.max())
     ratio = np.where(worthy, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
     worst = int(ratio.argmin())
-    return check(
-        "modes",
-        ratio[worst],
-        VANISHED,
-        ratio[worst] >= VANISHED,
+    return least(
+        "modes", ratio[worst], VANISHED,
         f"Mode {worst + 1} has {weight[worst]:.2g} of the weight, {pilots[worst]:.2g} by its "
         f"pilots; {weight.size} known.",
         remedy,
-    )
+    )  # fmt: skip

@@ -29,6 +29,7 @@ from stanct.runs.diagnostics import (
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.surveyed import AGAIN
+from stanct.runs.verdicts import least, most
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -220,17 +221,17 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     mixed = (
         check("r_hat", rate, 1.05, not rate > 1.05,
               f"Split R-hat of δ at β = 1 is {rate:.3f}.", MORE),
-        check("effective_size", size, 100, size >= 100,
+        least("effective_size", size, 100,
               f"The least effective size, of log Z and of δ at β = 1, is {size:.0f}.", MORE),
     )  # fmt: skip
     return (
         run._length_check(evidence),
-        check("round_trips", trips, 5, trips >= 5,
+        least("round_trips", trips, 5,
               f"The slowest ladder made {trips} trips from base to target and back.",
               MORE if trips else refit(run.method_settings).capitalize()),
-        check("swaps", worst_swap, 0.9, worst_swap <= 0.9,
-              f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
-              "Use more rungs (rungs=) or a longer warm-up."),
+        most("swaps", worst_swap, 0.9,
+             f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
+             "Use more rungs (rungs=) or a longer warm-up."),
         weights_check("pareto_k", evidence.tail, "The bridges' terms", rungs),
         tempered_check(run.barrier, 0.01,
                        f"The barrier between base and target is {run.barrier:.2f}.",
@@ -241,12 +242,12 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
               f"Stepping stones up and down differ by {gap:.3g} in log Z.",
               rungs),
         agreement_check(evidence, run.thermodynamic_evidence, rungs),
-        check("acceptance", low, 0.5, low >= 0.5,
+        least("acceptance", low, 0.5,
               f"HMC accepts between {low:.0%} and {high:.0%} on every rung.",
               "Use a longer warm-up."),
-        check("divergences", diverging, MOST_DIVERGENT, diverging <= MOST_DIVERGENT,
-              f"{diverging:.1%} of the transitions diverged.",
-              "Raise target_accept."),
+        most("divergences", diverging, MOST_DIVERGENT,
+             f"{diverging:.1%} of the transitions diverged.",
+             "Raise target_accept."),
         check("rejections", rejected / max(tries, 1), 0.1, rejected <= 0.1 * tries,
               f"Stan rejected, or gave no finite number, in {rejected / max(tries, 1):.1%} of the "
               "transitions.",

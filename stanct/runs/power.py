@@ -17,6 +17,7 @@ from stanct.estimates.tail import Tail
 from stanct.runs.diagnostics import MORE, Check, agreement, agreement_check, check, weights_check
 from stanct.runs.ladder import RungsRun
 from stanct.runs.normalised import prior_mass_checks
+from stanct.runs.verdicts import least, most
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +146,7 @@ class PowerRun(RungsRun):
                   f"Split R-hat of the log likelihood is {rate:.3f} at β = {beta:.2g}.",
                   "Chains of a power posterior stay apart, and nothing here moves them together: "
                   "use the default method, which crosses between modes."),
-            check("effective_size", size, 100, size >= 100,
+            least("effective_size", size, 100,
                   f"The log likelihoods of the slowest β are worth {size:.0f} draws.", MORE),
             check("directions", *agreement(gap, math.hypot(up.std_error, down.std_error)),
                   f"Stepping stones up and down differ by {gap:.3g} in log Z.",
@@ -153,13 +154,13 @@ class PowerRun(RungsRun):
             weights_check("pareto_k", evidence.tail, "The bridges' terms",
                           "Use more powers (rungs=)."),
             agreement_check(evidence, self.thermodynamic_evidence, "Use more powers (rungs=)."),
-            check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
-                  f"Up to {divergent:.1%} of the transitions of a chain diverged.",
-                  "Raise target_accept to 0.95 or 0.99."),
+            most("divergences", divergent, MOST_DIVERGENT,
+                 f"Up to {divergent:.1%} of the transitions of a chain diverged.",
+                 "Raise target_accept to 0.95 or 0.99."),
             *prior_mass_checks(self.provenance),
-            check("lost", lost, MOST_LOST, lost <= MOST_LOST,
-                  f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
-                  "The prior reaches places that floating-point numbers do not: narrow it."),
+            most("lost", lost, MOST_LOST,
+                 f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
+                 "The prior reaches places that floating-point numbers do not: narrow it."),
         )  # fmt: skip
 
     def _joined(self, more: PowerRun) -> dict[str, Any]:

@@ -148,6 +148,16 @@ def check(
     return Check(name, float(value), float(threshold), bool(passed), message, remedy)
 
 
+def least(name: str, value: float, threshold: float, message: str, remedy: str) -> Check:
+    """The check that a value is at least so large."""
+    return check(name, value, threshold, value >= threshold, message, remedy)
+
+
+def most(name: str, value: float, threshold: float, message: str, remedy: str) -> Check:
+    """The check that a value is at most so large."""
+    return check(name, value, threshold, value <= threshold, message, remedy)
+
+
 def failures(checks: Iterable[Check]) -> list[Check]:
     """The checks that failed, ordered by which to remedy first."""
     place = {name: number for number, name in enumerate(KINDS)}
