@@ -29,7 +29,8 @@ class CopyRun(Run):
     """Draws of N copies each, and averages over the user's density from them.
 
     The weights of the copies of a draw add up to one. An average over the user's density is the
-    mean over draws of the weighted mean over copies, as computed by `expect` and `summary`.
+    mean over draws of the weighted mean over copies, as computed by `expect` and `summary`. By
+    default, `resample` picks one copy of each draw by its weight.
 
     Attributes
     ----------
@@ -77,45 +78,15 @@ class CopyRun(Run):
         return ("beta_occupancy", "copy_trace", *super().shows)
 
     def expect(self, quantity: weighted.Quantity) -> Expectation:
-        """Average of a quantity over the user's density, with its standard error.
+        """Average over the user's density, as `Run.expect`, of shape (chains, draws × N, ...).
 
         The error is that of the draws' weighted means, so copies of one draw count together.
-
-        Parameters
-        ----------
-        quantity
-            Name of one of `variables`, or a function of the mapping `variables` that returns an
-            array of shape (chains, draws × N, ...).
-
-        Raises
-        ------
-        StanctError
-            The variable does not exist, or the result's shape does not begin with
-            (chains, draws × N).
         """
         found = weighted.expect(*self.rows, quantity, copies=self.copies)
         return replace(found, failed=self.verdict.draws)
 
     def summary(self, names: Names = None) -> pd.DataFrame:
         return weighted.summary(*self.rows, names, copies=self.copies)
-
-    def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
-        """Equally weighted draws of the user's density.
-
-        Parameters
-        ----------
-        draws
-            Draws from each chain, by systematic resampling over all copies. By default, one copy
-            of each draw is picked by its weight.
-        seed
-            Seed of the resampling; a fresh one by default.
-
-        Returns
-        -------
-        dict
-            Variable name to shape (chains, draws, ...).
-        """
-        return super().resample(draws, seed=seed)
 
     def _picked(self, draws: int | None, seed: int | None) -> Array:
         # A systematic comb would also pick by weight, but with one shared offset for all draws.

@@ -34,16 +34,7 @@ from stanct.runs.verdicts import least, most
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RungsRun(EvidenceRun):
-    """Draws at each of some β from 0 to 1. Those at β = 1 follow the user's density.
-
-    Attributes
-    ----------
-    betas : shape (K,)
-    delta : shape (chains, draws, K)
-        δ at the draws of every β; +inf only at β = 0.
-
-    The other attributes are those of `Run`.
-    """
+    """Draws at each of some β from 0 to 1, with δ of shape (chains, draws, β)."""
 
     base: Base = field(repr=False)
     betas: Array = field(repr=False)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,38 +22,13 @@ from stanct.common.arrays import Array, is_mapped, mapped_file, read_archive, wh
 from stanct.common.errors import SavedRunError, shortened
 from stanct.common.names import KINDS
 from stanct.common.settings import closed, usable_path
-from stanct.path.base import Base, base_from_arrays
+from stanct.path.base import base_from_arrays
 from stanct.runs.exchange import aside_of, replace_folder, standing
 
 # Names of the files of single arrays.
 _ARRAY = re.compile(r"array-\d{1,9}\.npy", re.ASCII)
 # Keys of `run.json` in every format. Each kind of run defines the name of its format.
 _KEYS = {"format", "method", "engine", "programs", "provenance"}
-
-
-class Savable(Protocol):
-    """Fields that every kind of run has and stores in the same way."""
-
-    @property
-    def variables(self) -> Mapping[str, Array]: ...
-
-    @property
-    def programs(self) -> Mapping[str, str]: ...
-
-    @property
-    def data(self) -> str: ...
-
-    @property
-    def provenance(self) -> Mapping[str, Any]: ...
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def engine(self) -> str: ...
-
-    @property
-    def base(self) -> Base | None: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +38,7 @@ class Stored:
     Attributes
     ----------
     common
-        The fields of `Savable` by name, for the run's constructor.
+        The fields that all runs have, by name, for the constructor.
     """
 
     head: dict[str, Any]
@@ -74,7 +49,7 @@ class Stored:
 
 def save_run(
     folder: str | os.PathLike[str],
-    run: Savable,
+    run: Any,
     file_format: str,
     arrays: Mapping[str, Array],
     *,

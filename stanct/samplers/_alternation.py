@@ -44,17 +44,9 @@ ROUND_DRAWS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Alternation(HmcMethod[TemperedRun]):
-    """A method that moves x given β and draws β given x, in turn.
+    """A method that moves x given β and draws β given x, in turn; `Gibbs` has the settings.
 
-    Attributes
-    ----------
-    bootstrap
-        Rounds that refit the base before the final chains. With 0, the first base is final.
-    transitions
-        Number of HMC transitions for each kept draw. Each transition is followed by a draw of β.
-
-    The other settings are those of `HmcMethod`. The warm-up learns the bias and the step sizes
-    in rounds of doubling length.
+    The warm-up learns the bias and the step sizes in rounds of doubling length.
     """
 
     default_draws: ClassVar[int] = 2500

@@ -47,20 +47,7 @@ RESAMPLE_BELOW = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Annealing(HmcMethod[Result]):
-    """A method that anneals particles from the base to the target.
-
-    Attributes
-    ----------
-    temperatures
-        Number of steps of the sigmoidal schedule, or inverse temperatures of your own from 0 to 1.
-    resample
-        Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
-    island
-        Number of particles in an island. It must divide `draws`.
-
-    The other settings are those of `HmcMethod`. The base is only sampled, so a wide base does no
-    harm.
-    """
+    """A method that anneals particles from the base to the target; `AIS` has the settings."""
 
     default_draws: ClassVar[int] = 128
     loops: ClassVar[tuple[str, ...]] = "evaluate", "anneal"

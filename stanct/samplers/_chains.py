@@ -54,17 +54,7 @@ REJECTED, TOLERATED, FEWEST = 0.1, 0.003, 5
 
 @dataclass(frozen=True, kw_only=True)
 class NutsMethod(Method[Result]):
-    """A method whose chains are moved by NUTS, with compiled kernels or with CmdStan.
-
-    Attributes
-    ----------
-    bootstrap
-        Rounds that refit base and bias before the final chains. With 0, the first base is final.
-    target_accept
-        Target acceptance statistic for tuning the step size.
-    max_depth
-        Largest depth of a NUTS tree.
-    """
+    """A method whose chains are moved by NUTS; `Joint` tells of the settings."""
 
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500
