@@ -281,10 +281,7 @@ class _Chains:
         beta, delta, _ = _so_far([[] for _ in latest], latest)
         made = beta.shape[1]
         trial = begun_trial(latest, lambda one: one.gradients.sum(), clock, made, "draws", beside=1)
-        watch.forecast = foretell(
-            self.job, watch.precision, self.base, trial, lambda: watch.error(beta, delta),
-            lambda: watch.effective(beta, delta),
-        )  # fmt: skip
+        watch.forecast = watch.foretell(self.job, trial, beta, delta)
 
     def final(
         self, base_draws: BaseDraws, precision: Precision, shelf: Shelf

@@ -15,6 +15,8 @@ from stanct.estimates.tours import ENOUGH_TOURS, Tours
 from stanct.estimates.weighted import least_effective
 from stanct.path.bias import AnyBias, regenerates
 from stanct.runs.path_checks import path_checks
+from stanct.samplers._forecast import Trial, foretell
+from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.execution import Execution
@@ -123,6 +125,11 @@ class Watch:
         failed += ("few_tours",) * (tours is not None and tours < ENOUGH_TOURS)
         effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
         return evidence.std_error, failed, effective
+
+    def foretell(self, job: Job, trial: Trial, beta: Array, delta: Array) -> str:
+        """Make a forecast from the β and δ of a trial; see `_forecast.foretell`."""
+        error, effective = partial(self.error, beta, delta), partial(self.effective, beta, delta)
+        return foretell(job, self.precision, self.base_draws.base, trial, error, effective)
 
     def error(self, beta: Array, delta: Array) -> float:
         """Standard error of log Z from draws so far, with as many draws of the base as usual."""
