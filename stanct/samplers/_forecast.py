@@ -3,7 +3,7 @@
 A method makes a forecast as soon as it has draws like those that count: from a round, from the end
 of a warm-up, or from the first block of the kept draws. Two laws carry it on: the time is that of a
 gradient times the gradients to come, and the standard error falls as 1/√n. Later forecasts rest on
-better draws. All of them stay in the run, beside what came (`stanct.runs.forecast`).
+better draws. All of them stay in the run, beside what came (`EvidenceRun.forecast`).
 
 A forecast changes no draw. With an aim for the error of log Z it may be a bound. Where the first
 draws give no error, that is the cost of the most draws that the run may make. Where the base will

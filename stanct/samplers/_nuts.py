@@ -244,15 +244,7 @@ class CmdStanNuts:
         """Nothing, because CmdStan runs all chains of a block at once."""
         return nullcontext()
 
-    def draw(
-        self,
-        positions: Array,
-        block: Block,
-        *,
-        nuts: Nuts,
-        relay: Relay[_Made] | None = None,
-        following: Block | None = None,
-    ) -> NutsDraws:
+    def draw(self, positions: Array, block: Block, *, nuts: Nuts, **_: Any) -> NutsDraws:
         """Draw a block; see `CmdStan.draw`."""
         made = self.engine.draw(self.recipe, positions, self.shapes, nuts=nuts, **block._asdict())
         return self._read(made)
