@@ -18,19 +18,9 @@ def count_evidence(beta: Array, bias: LadderBias, tours: Tours | None, method: s
     """log Z = b_N − b_0 + log(n_N / n_0), with n the draws at the highest and at the lowest rung.
 
     It uses less of the draws than the Rao–Blackwell estimator ([GS] 9), which averages the
-    probability of a rung in place of its visits, and its error is larger.
-
-    Parameters
-    ----------
-    beta : shape (chains, draws)
-        The visited rungs.
-    tours
-        Tours between draws at the lowest rung, for the error.
-
-    Returns
-    -------
-    Evidence
-        Infinite or NaN, with an infinite error, if an end was never visited.
+    probability of a rung in place of its visits, and its error is larger. `beta`, shape (chains,
+    draws), are the visited rungs, and `tours` those between draws at the lowest one. If an end was
+    never visited, the estimate is infinite or NaN, with an infinite error.
     """
     top, low = (beta == 1.0).astype(float), (beta == 0.0).astype(float)
     offset = bias.log_zeta

@@ -129,18 +129,11 @@ class LadderEstimator:
 
 
 def equal_rejection(betas: Array, rejection: Array, rungs: int) -> tuple[Array, float]:
-    """A ladder with equal rejection between all neighbours, and the barrier Λ.
+    """A ladder of so many rungs with equal rejection between all neighbours, and the barrier Λ.
 
     Λ(β), the sum of rejection rates up to β, hardly depends on the ladder on which it was measured
-    (Syed et al. 2022). Its inverse therefore places the rungs.
-
-    Parameters
-    ----------
-    betas : shape (K,)
-    rejection : shape (K − 1,)
-        Mean rejection probability of each pair.
-    rungs
-        Number of rungs of the new ladder.
+    (Syed et al. 2022). Its inverse therefore places the rungs. `rejection`, shape (K − 1,), is the
+    mean rejection probability of each pair of `betas`, shape (K,).
     """
     # A pair that never rejects must still take up some length, or its rungs would coincide.
     rates = np.maximum(rejection, 1e-3)

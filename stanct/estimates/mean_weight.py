@@ -22,12 +22,8 @@ def mean_weight_evidence(
 ) -> MeanWeightEvidence:
     """log Z from the mean weight, with errors over islands by delta method and bootstrap.
 
-    Parameters
-    ----------
-    log_weights : shape (chains, draws)
-        Natural log; −inf counts as a weight of zero.
-    island
-        Number of consecutive particles that depend on each other.
+    Log weights, shape (chains, draws), of −inf count as weights of zero. `island` is the number of
+    consecutive particles that depend on each other.
     """
     by_island = np.asarray(log_sum_exp(log_weights.reshape(-1, island), axis=1)) - np.log(island)
     means = np.exp(by_island - by_island.max())
@@ -47,15 +43,8 @@ def mean_weight_evidence(
 def log_mean_weight(log_weights: Array) -> tuple[Array, Array]:
     """Log of the mean weight of each column, and its standard error by the delta method.
 
-    Parameters
-    ----------
-    log_weights : shape (draws, columns)
-        Natural log; −inf counts as a weight of zero. A column without any weight has an infinite
-        error.
-
-    Returns
-    -------
-    log_mean, std_error : shape (columns,)
+    Log weights, shape (draws, columns), of −inf count as weights of zero. A column without any
+    weight has an infinite error. Both results have shape (columns,).
     """
     count = len(log_weights)
     log_mean = np.asarray(log_sum_exp(log_weights, axis=0)) - np.log(count)

@@ -358,14 +358,10 @@ class PathEstimator:
         return self.share * (h - (b / a) * g), rest * (base_h - (b / a) * base_g)
 
     def error(self, beta: float) -> tuple[float, float, float]:
-        """Standard errors of log ẑ(β).
+        """Standard errors of log ẑ(β): of the tempered chains within, and of the base draws.
 
-        Returns
-        -------
-        chain_error, base_error, effective_size
-            Within-chain error of the tempered chains, error of the base draws, and the effective
-            number of draws behind the first error. The values are ∞, ∞ and 0 if chains and base do
-            not overlap.
+        The third number is the effective number of draws behind the first error. They are ∞, ∞ and
+        0 if chains and base do not overlap.
         """
         with np.errstate(all="ignore"):
             chain, base = self.influence(beta)
@@ -479,16 +475,7 @@ def with_rounding(error: float, log_z: float) -> float:
 
 
 def between_error(by_chain: Array) -> Array:
-    """Standard error of the mean of independent chains' estimates; NaN for one chain.
-
-    Parameters
-    ----------
-    by_chain : shape (chains, ...)
-
-    Returns
-    -------
-    shape (...)
-    """
+    """Standard error of the mean of chains' estimates, shape (chains, ...); NaN for one chain."""
     count = by_chain.shape[0]
     if count < 2:
         return np.full(by_chain.shape[1:], np.nan)[()]

@@ -24,14 +24,9 @@ PRIOR_WEIGHTS, PRIOR_SHAPE = 10, 0.5
 
 @dataclass(frozen=True)
 class Tail:
-    """The tail of weights.
+    """The tail of weights: its shape, Pareto k, and Kish's effective share of the draws.
 
-    Attributes
-    ----------
-    shape
-        Pareto k.
-    share
-        Kish's effective share of the draws, (Σ w)² / (n Σ w²), from 0 to 1.
+    The share is (Σ w)² / (n Σ w²), from 0 to 1.
     """
 
     shape: float

@@ -94,13 +94,8 @@ def ladder_integral(betas: Array, delta: Array, method: str) -> Evidence:
 
         log Z = −Σ_k [ h_k (E_k + E_{k+1}) / 2 + h_k² (V_{k+1} − V_k) / 12 ].
 
-    The error of the rule is estimated as a fifteenth of the difference to every second rung.
-
-    Parameters
-    ----------
-    betas : shape (K,)
-    delta : shape (chains, scans, K)
-        +inf only on rung 0, where the target may vanish.
+    The error of the rule is estimated as a fifteenth of the difference to every second rung. δ,
+    shape (chains, scans, K), is +inf only on rung 0, where the target may vanish.
     """
     inside = np.isfinite(delta)
     share = inside.mean(axis=(0, 1))

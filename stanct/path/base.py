@@ -125,14 +125,9 @@ class Base(Protocol):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Independent draws of a base, of which δ is wanted.
+    """Independent draws of a base, of which δ is wanted: whitened z, shape (count, D).
 
-    Attributes
-    ----------
-    z : shape (count, D)
-        Whitened draws.
-    log_q : shape (count,)
-        log q(x) at the draws where the base knows it already.
+    `log_q`, shape (count,), is log q(x) at them where the base knows it already.
     """
 
     base: Base

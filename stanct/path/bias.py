@@ -119,12 +119,8 @@ class Bias(_Table):
     def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
         """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
 
-        Parameters
-        ----------
-        delta : any shape
-            δ of each draw; finite, as for every draw of a tempered chain.
-        log_mass
-            Value of `self.log_mass(delta)`, if already computed.
+        δ, of any shape, is finite, as for every draw of a tempered chain. `log_mass` is log M, if
+        it is known.
         """
         mass = self.log_mass(delta) if log_mass is None else log_mass
         return tempered(beta, delta) - self(beta) - mass
@@ -133,14 +129,8 @@ class Bias(_Table):
         """Draw β given x exactly, by inversion ([GS] 17 for the linear bias).
 
         The first uniform picks the atom or a linear piece by its mass. The second picks a point
-        inside the piece, where the density is a truncated exponential.
-
-        Parameters
-        ----------
-        delta : any shape
-            δ = φ − ψ; +inf only with an atom.
-        uniforms : shape (2, ...), two of the shape of `delta`
-            Independent and uniform on [0, 1).
+        inside the piece, where the density is a truncated exponential. `uniforms` are two, on [0,
+        1), for each δ, which is +inf only with an atom.
         """
         if self.atom:
             share = self.atom_shares(delta)

@@ -190,15 +190,10 @@ def mixture_moments(
     means: Sequence[Array] | Array,
     covariances: Sequence[Array] | Array,
 ) -> tuple[Array, Array, float]:
-    """Mean, covariance and log total weight of weighted densities ([GS] 25).
+    """Mean, covariance and log total weight of K weighted densities ([GS] 25).
 
-    m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i = exp(ℓ_i) / Σ_j exp(ℓ_j).
-
-    Parameters
-    ----------
-    log_weights : shape (K,)
-        ℓ, natural log. The weights need not sum to one.
-    means, covariances : shapes (K, D) and (K, D, D)
+    m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i = exp(ℓ_i) / Σ_j exp(ℓ_j). The
+    ℓ are natural logs, and the weights need not sum to one.
     """
     log_weights = np.asarray(log_weights, float)
     log_total = float(log_sum_exp(log_weights))
@@ -213,14 +208,9 @@ def mixture_moments(
 def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Array, Array]:
     """Mean and covariance of weighted points, with correlations shrunk for the sample size.
 
-    With n effective points, the correlations are multiplied by n / (n + D). Otherwise, a base of a
-    hundred dimensions would be far too narrow in some directions and too wide in others.
-
-    Parameters
-    ----------
-    points : shape (n, D)
-    weights : shape (n,)
-        Non-negative; equal by default.
+    With n effective points, shape (count, D), the correlations are multiplied by n / (n + D).
+    Otherwise, a base of a hundred dimensions would be far too narrow in some directions and too
+    wide in others.
     """
     count, dimension = points.shape
     share = np.full(count, 1 / count) if weights is None else weights / weights.sum()

@@ -108,12 +108,8 @@ class LowRankBase(Normal):
         Draws of n points tell only of directions of large variance. Along a narrow one the gradient
         varies most, as for Bales et al. (2019) and nutpie's metric: in whitened coordinates of a
         base that is the target, gradients have the covariance I. At most `rank` directions count
-        whose eigenvalues exceed those of noise, and which both halves of the draws show.
-
-        Parameters
-        ----------
-        points, scores : shape (n, D)
-            Draws of the target, and the gradients of its log density there.
+        whose eigenvalues exceed those of noise, and which both halves of the draws show. `scores`
+        are the gradients of the target's log density at `points`, both of shape (n, D).
         """
         scores = (y := scores * self.diagonal) + (y @ self.vectors * (self.stretch - 1)) @ (
             self.vectors.T
@@ -128,13 +124,9 @@ class LowRankBase(Normal):
         return self._with_narrow(vectors[:, :kept], self.whiten(points), share)
 
     def _with_narrow(self, directions: Array, z: Array, share: Array) -> LowRankBase:
-        """The base with the variances of whitened draws along orthonormal directions of z.
+        """The base with the variances of draws along orthonormal directions of z, shape (D, r).
 
-        Parameters
-        ----------
-        directions : shape (D, r)
-        z, share : shapes (n, D) and (n,)
-            Whitened draws, with weights of sum 1.
+        The whitened draws z, shape (n, D), have weights `share`, of sum 1.
         """
         if not directions.shape[1]:
             return self
@@ -219,12 +211,8 @@ def _spikes(
 ) -> tuple[Array, Array]:
     """Variances above those of noise, largest first, and their directions, shape (D, r).
 
-    Parameters
-    ----------
-    standard : shape (n, D)
-        Centred points over their noise, with the square roots of their weights.
-    near : shape (D, r)
-        Directions near those wanted, which `TURNS` steps of subspace iteration improve.
+    `standard`, shape (n, D), are centred points over their noise, with the square roots of their
+    weights. `TURNS` steps of subspace iteration improve directions that are `near`.
     """
     if near is None:
         values, vectors = _leading(standard, most)

@@ -31,14 +31,9 @@ def refuse_other_data(
     b: Mapping[str, Any],
     observed: Sequence[str] | None,
 ) -> None:
-    """Raise `StanctError` unless two runs are on the same data.
+    """Raise `StanctError` unless two runs, of these names and declared data, are on the same data.
 
-    Parameters
-    ----------
-    first, a, second, b
-        Names of two models, and the data that their programs declare.
-    observed
-        Names of the data that must agree; None for all that both declare.
+    `observed` names the data that must agree; None for all that both declare.
     """
     both = f"{first!r} and {second!r}"
     shared = [name for name in a if name in b]

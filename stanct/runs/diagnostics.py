@@ -74,12 +74,7 @@ def length_check(
 ) -> Check:
     """Check that the run is as long as requested, or as precise if a precision was requested.
 
-    Parameters
-    ----------
-    draws, wanted
-        Draws of each chain, and the requested number.
-    stopped
-        The provenance's record of why the run stopped; None for runs that were extended.
+    `stopped` is the provenance's record of why the run stopped; None for runs that were extended.
     """
     if stopped is not None and stopped.get("effective"):
         if stopped["reason"] == "reached":
@@ -150,10 +145,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
 def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> tuple[Check, ...]:
     """Check that log Z agrees with that of a second method, where one was asked for.
 
-    Parameters
-    ----------
-    other
-        Method, log Z, standard error and failed checks of that method's run.
+    `other` has method, log Z, standard error and failed checks of that method's run.
     """
     if other is None:
         return ()
@@ -172,12 +164,8 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
     """Check that log Z is not below that of draws in two stages, where the target allows them.
 
-    Parameters
-    ----------
-    facts
-        A run's provenance: ``"two_stages"`` has log Z, its standard error, the coordinates given
-        which all others are Gaussian or independent, and whether the base misses mass, so that the
-        default did not use it.
+    The provenance's ``"two_stages"`` has log Z, its standard error, the coordinates given which all
+    others are Gaussian or independent, and whether the base misses mass, so that it was not used.
     """
     other = facts.get("two_stages")
     if other is None:
@@ -199,13 +187,8 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
     """Check that something was tempered: δ varies, or a fit made the base equal to the target.
 
-    Parameters
-    ----------
-    value, least
-        How far base and target are apart, and how far they should be.
-    settings
-        Options of the run. Only with a base of the user's own is it likely that a constant δ is an
-        oversight.
+    `value` is how far base and target are apart. Only with a base of the user's own is it likely
+    that a constant δ is an oversight.
     """
     return check(
         "tempered", value, least, value >= least or settings.get("base") != "given",
@@ -217,12 +200,9 @@ def tempered_check(value: float, least: float, message: str, settings: Mapping[s
 def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
     """Check that the target has no mass that no draw reaches, by what lines and draws told.
 
-    Parameters
-    ----------
-    facts
-        A run's provenance: ``"endless"`` names coordinates along which the density does not fall
-        off (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to
-        their bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
+    The provenance's ``"endless"`` names coordinates along which the density does not fall off
+    (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to their
+    bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
     """
     found: list[Check] = []
     along = facts.get("endless", ())
@@ -246,15 +226,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
 
 
 def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check, ...]:
-    """Check that the base reaches into heavy tails, where there are any.
-
-    Parameters
-    ----------
-    along
-        Where tails are heavy, by the names of `stanct.bases.tails.Tails`.
-    reached
-        Whether the base has parts that lie there.
-    """
+    """Check that the base has parts in heavy tails, where there are any, along some coordinates."""
     redraws = method in ("simulated_tempering", "independence")
     other = " and a method that draws from its base (method='simulated_tempering', or the default)"
     if not along:
@@ -269,15 +241,7 @@ def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check
 
 
 def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
-    """Check that no few draws decide, by the rule of `Tail`.
-
-    Parameters
-    ----------
-    name
-        Name of the check, ``"pareto_k"`` where there is one such tail.
-    weights
-        What the weights are, as the subject of a sentence.
-    """
+    """Check by the rule of `Tail` that no few of the `weights`, so called, decide."""
     return check(
         name, tail.shape, MOST_SHAPE, not tail.is_heavy,
         f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws.",
@@ -290,11 +254,6 @@ def base_tail_check(base_delta: Array) -> Check:
 
     The chains' weights do not tell of a part of the target that hardly any draw reaches. The
     importance weights exp(−δ) of the base's draws do: they have a heavy tail.
-
-    Parameters
-    ----------
-    base_delta : shape (draws,)
-        δ at independent draws of the base.
     """
     return weights_check(
         "pareto_k_base",

@@ -76,14 +76,9 @@ class BaseCheck:
 
 
 def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
-    """Compare the draws, reweighted to β = 0, with the standard normal they must follow there.
+    """Compare draws z, shape (chains, draws, D), reweighted to β = 0, with the normal there.
 
     Standard errors come from batch means, with `BATCHES_PER_CHAIN` batches for each chain.
-
-    Parameters
-    ----------
-    z : shape (chains, draws, D)
-    log_weights_base : shape (chains, draws)
     """
     chains, draws, dimension = z.shape
     length = draws // BATCHES_PER_CHAIN

@@ -34,12 +34,8 @@ ELSEWHERE = (
 def surveyed_modes(run: Any, evidence: Evidence | None) -> dict[str, Array] | None:
     """The modes that pilots found, with their weights in a run; see `mode_columns`.
 
-    None where the base was not fitted by pilots.
-
-    Parameters
-    ----------
-    evidence
-        The run's log Z without warnings; None for methods that estimate none.
+    None where the base was not fitted by pilots. `evidence` is the run's log Z without warnings;
+    None for methods that estimate none.
     """
     survey = run.provenance.get("survey")
     if survey is None or np.shape(survey["place"])[-1] != run.z.shape[-1]:

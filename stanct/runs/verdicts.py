@@ -184,12 +184,8 @@ def mendable(checks: Iterable[Check]) -> list[str]:
 class Verdict:
     """The answers to two questions: may I use the draws, and may I use log Z as the evidence?
 
-    Attributes
-    ----------
-    draws
-        Names of the failed checks that put the draws in doubt, and log Z with them.
-    evidence
-        Names of those that put log Z alone in doubt; None for a run without one.
+    `draws` names the failed checks that put the draws in doubt, and log Z with them, and `evidence`
+    those that put log Z alone in doubt; None for a run without one. `checks` counts all.
     """
 
     draws: tuple[str, ...]

@@ -74,17 +74,11 @@ class NutsMethod(Method[Result]):
 
 @dataclass(frozen=True)
 class Chains:
-    """Draws of several chains under one frozen kernel.
+    """Draws of several chains under one frozen kernel, and δ at draws of the base.
 
-    Attributes
-    ----------
-    step_size
-        Step size shared by all chains after their warm-ups, before the factors of `StepSizes`.
-    base_delta : shape (base draws,)
-        δ at independent draws of the base.
-    cut
-        Whether the user, the deadline or a failed executor ended the stage early. The arrays then
-        hold what was finished.
+    `step_size` is theirs after their warm-ups, before the factors of `StepSizes`. If `cut`, the
+    user, the deadline or a failed executor ended the stage early, and the arrays hold what was
+    finished.
     """
 
     draws: NutsDraws = field(repr=False)

@@ -86,12 +86,7 @@ def check_instrument(
 class Copies(ABC):
     """Samples copies, each with its own β, in stages.
 
-    Attributes
-    ----------
-    betas : shape (N,)
-        Fixed β; None where they are estimated.
-    bounds
-        Of the estimated β.
+    `betas`, shape (N,), are fixed β; None where they are estimated.
     """
 
     kind: ClassVar[type[CopyRun]]

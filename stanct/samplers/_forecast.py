@@ -117,15 +117,7 @@ def begun_trial(
     *,
     beside: int = 0,
 ) -> Trial:
-    """What the blocks took that every lane has finished so far.
-
-    Parameters
-    ----------
-    latest
-        The blocks of each lane.
-    made, unit
-        Kept draws of each lane in the blocks that all have, and what they are called.
-    """
+    """What the blocks took that every lane has finished so far, `made` draws of each."""
     level = min(map(len, latest))
     gradients, spent = (
         sum(float(gradients_of(block)) for lane in latest for block in lane[:end])
@@ -205,12 +197,8 @@ def _record(
 ) -> dict[str, Any]:
     """The forecast, JSON values only.
 
-    Parameters
-    ----------
-    expected
-        Draws of each chain that are expected, and the standard error from those of the trial.
-    look
-        Seconds that a look at log Z takes for each draw.
+    `expected` are the draws of each chain and the error from those of the trial, and `look` the
+    seconds that a look at log Z takes for each draw.
     """
     draws, error = expected
     each = trial.factor * trial.gradients / trial.draws  # of all chains

@@ -38,14 +38,9 @@ HUGE, PROBES = 1e100, 8
 
 @dataclass(frozen=True)
 class Round:
-    """Base and bias of one round, with its whitened draws and their δ.
+    """Base and bias of one round, with its whitened draws z, shape (chains, draws, D), and their δ.
 
-    Attributes
-    ----------
-    z : shape (chains, draws, D)
-    delta : shape (chains, draws)
-    base_delta : shape (base draws,)
-        δ at independent draws of the base.
+    `base_delta`, shape (base draws,), has δ at independent draws of the base.
     """
 
     base: Base
@@ -100,14 +95,7 @@ def copies_inside(
 ) -> Array:
     """Copies drawn from the base inside the support, then logistic u if β is free.
 
-    Parameters
-    ----------
-    shape
-        Numbers of chains and of copies.
-
-    Returns
-    -------
-    shape (chains, N D), or (chains, N D + N)
+    For `shape` = (chains, N), they have shape (chains, N D) or (chains, N D + N).
     """
     places = draws_inside(target, base, shape[0] * shape[1], rng).reshape(shape[0], -1)
     return np.concatenate([places, rng.logistic(size=shape)], axis=1) if free else places

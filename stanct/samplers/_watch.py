@@ -69,11 +69,8 @@ class Watch:
     def show(self, draws: Callable[[], tuple[Array, Array, int]]) -> None:
         """Update the text beside the bar if enough time has passed.
 
-        Parameters
-        ----------
-        draws
-            Returns β and δ of all draws so far, shape (chains, draws), and the gradients spent on
-            them. It is called only when the text is updated.
+        Only then `draws` is called, for β and δ of all draws so far, shape (chains, draws), and the
+        gradients spent on them.
         """
         began = time.perf_counter()
         if not self.bar.shown or began < self._next:
@@ -90,14 +87,10 @@ class Watch:
         self._next = done + max(LEAST_WAIT, (done - began) / MOST_SHARE)
 
     def more(self, z: Array, beta: Array, delta: Array, kept: Array) -> int:
-        """Return how many more draws each chain makes, given all draws so far.
+        """How many more draws each chain makes, given all draws so far.
 
-        Parameters
-        ----------
-        z : shape (chains, kept, D)
-        beta, delta : shape (chains, draws)
-        kept : shape (kept,)
-            The draws that `z` has.
+        z, shape (chains, kept, D), has the `kept` ones among those of β and δ, shape (chains,
+        draws).
         """
         draws = beta.shape[1]
         if self.precision.target_se is None:

@@ -16,14 +16,10 @@ AHEAD = 64
 
 
 class Calls(Generic[Call]):
-    """The results of calls, of an executor's workers or of this thread.
+    """The results of calls, of an executor's workers or, without a pool, of this thread in turn.
 
-    Parameters
-    ----------
-    calls
-        Picklable if the workers are processes. They are taken from here as there is work for them.
-    loss
-        Makes an error of the failure of the executor.
+    `calls` are taken as there is work for them, and are picklable if the workers are processes.
+    `loss` makes an error of the failure of the executor.
     """
 
     def __init__(

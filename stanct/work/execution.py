@@ -77,12 +77,7 @@ class Executed(Protocol):
 class Execution:
     """The execution of one run, made by `executing`.
 
-    Attributes
-    ----------
-    threads
-        Number of threads; by default the number of cores.
-    store
-        Folder into which kept draws go, that of the checkpoint; None for memory.
+    `store` is the folder into which kept draws go, that of the checkpoint; None for memory.
     """
 
     seed: int
@@ -149,13 +144,7 @@ class Execution:
 
     @contextmanager
     def relay(self, label: str, lanes: int, onward: Callable[[T], Any]) -> Iterator[Relay[T]]:
-        """Lend what moves lanes in steps; nothing is recorded.
-
-        Parameters
-        ----------
-        lanes, onward
-            Number of the lanes, and where a lane stands after a step; see `Relay`.
-        """
+        """Lend what moves lanes in steps, `onward` from where a step ends; nothing is recorded."""
         ended = threading.Event()
         with self._pool(lanes) as pool:
             if self.executor is None:

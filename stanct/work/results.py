@@ -37,12 +37,7 @@ def _differences(there: Any, here: Any) -> str:
 class Results:
     """The rows so far by name, and the file to which they are appended, if any.
 
-    Attributes
-    ----------
-    file
-        The file, whose first line identifies the call; None for memory alone.
-    rows
-        JSON values; `name`, `data` and `error` are in every row.
+    Its first line identifies the call. Rows are JSON values, each with `name`, `data` and `error`.
     """
 
     def __init__(self, file: Path | None, seed: int, rows: dict[str, dict[str, Any]]) -> None:
