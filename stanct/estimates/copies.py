@@ -43,11 +43,8 @@ SHARES = (0.1, 0.5, 0.75, 0.9, 0.97)
 def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
     """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 3, 8).
 
-    Parameters
-    ----------
-    delta, beta : shape (chains, draws, N)
-        δ is +inf only for a copy at β = 0 where the target vanishes. The weight of such a copy is
-        zero.
+    δ, shape (chains, draws, N), is +inf only for a copy at β = 0 where the target vanishes, whose
+    weight is zero.
     """
     tempered = np.where(beta < 1, (1 - beta) * np.where(beta < 1, delta, 0.0), 0.0)
     return normalised(bias(beta) - tempered)

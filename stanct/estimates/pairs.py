@@ -19,12 +19,9 @@ from stanct.estimates.tail import Tail
 
 @dataclass(frozen=True)
 class PairEstimator:
-    """Estimates log Z from log weights.
+    """Estimates log Z from log weights, natural logs of shape (chains, draws).
 
-    Attributes
-    ----------
-    above, below : shape (chains, draws)
-        Log weights for the target and for a density of known integral, natural log.
+    They are those `above` for the target, and `below` for a density of known integral.
     """
 
     above: Array

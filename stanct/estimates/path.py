@@ -316,29 +316,19 @@ class PathEstimator:
         return [self._solve_log_c(log_mass) for log_mass in self.log_mass]
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first draws of each chain alone, shape (chains, ends).
-
-        Parameters
-        ----------
-        ends
-            Numbers of draws. The full length of a chain gives `chain_log_z`.
-        """
+        """log Z from the first draws of each chain alone, shape (chains, ends)."""
         return np.array([
             [self._log_z(1.0, d[:n], m[:n], self._solve_log_c(m[:n], self.log_c)) for n in ends]
             for d, m in zip(self.delta, self.log_mass, strict=True)
         ])  # fmt: skip
 
     def influence(self, beta: float) -> tuple[Array, Array]:
-        """First-order contribution of each draw to log ẑ(β).
+        """First-order contribution to log ẑ(β), shapes (chains, draws) and (base draws,).
 
-        With h = exp(−β δ) g, g = 1 / (s₀ + s₁ M/C), A = E_mix[g² s₁ M/C] and
-        B = E_mix[h g s₁ M/C] / ẑ, the contribution of a draw of sample k is s_k (h/ẑ − (B/A) g).
-        For the Rao–Blackwell estimator, this is w_β/mean(w_β) − w_0/mean(w_0).
-
-        Returns
-        -------
-        chain, base : shapes (chains, draws) and (base draws,)
-            The variances of their means add up to the variance of log ẑ(β).
+        With h = exp(−β δ) g, g = 1 / (s₀ + s₁ M/C), A = E_mix[g² s₁ M/C] and B = E_mix[h g s₁ M/C]
+        / ẑ, the contribution of a draw of sample k is s_k (h/ẑ − (B/A) g). For the Rao–Blackwell
+        estimator, this is w_β/mean(w_β) − w_0/mean(w_0). The variances of the means of both add up
+        to that of log ẑ(β).
         """
         log_zeta, log_share = self.log_z(beta), np.log(self.share)
         log_g = self._log_g(self.log_mass, self.log_c)

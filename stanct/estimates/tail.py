@@ -80,10 +80,7 @@ def pareto_k(log_weights: Array) -> float:
 def _shape(excess: Array) -> float:
     """Shape of a generalised Pareto distribution by Zhang and Stephens (2009), and a weak prior.
 
-    Parameters
-    ----------
-    excess : shape (n,)
-        Values above the start of the tail, in ascending order.
+    `excess`, shape (n,), are values above the start of the tail, in ascending order.
     """
     count = excess.size
     grid = 30 + int(np.sqrt(count))

@@ -165,13 +165,7 @@ def gradients_per_draw(base: Base) -> float:
 
 
 def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
-    """Restore a base of any kind from its arrays.
-
-    Raises
-    ------
-    KeyError
-        An array is missing.
-    """
+    """Restore a base of any kind from its arrays; raises `KeyError` if one is missing."""
     whitening: GaussianBase | LowRankBase
     if "base_stretch" in arrays:
         names = ("mean", "diagonal", "vectors", "stretch")

@@ -90,10 +90,7 @@ class Bias(_Table):
     def log_mass(self, delta: Array) -> Array:
         """Log M(x) = log ∫₀¹ exp(−β δ(x) − b(β)) dβ, exact on every linear piece.
 
-        Parameters
-        ----------
-        delta : any shape
-            δ = φ − ψ, natural log; +inf (the target vanishes there) gives −inf, or log p₀.
+        Where the target vanishes, δ = +inf, it is −inf, or log p₀. δ has any shape.
         """
         return self._with_atom(self._log_path_mass(delta))
 
@@ -255,12 +252,9 @@ class LadderBias(_Table):
         return cls(beta, np.asarray(beta) * log_zeta)
 
     def log_mass(self, delta: Array) -> Array:
-        """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n).
+        """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n), for δ of any shape.
 
-        Parameters
-        ----------
-        delta : any shape
-            δ = φ − ψ, natural log; +inf (the target vanishes there) leaves only the rung at β = 0.
+        Where the target vanishes, δ = +inf, it leaves only the rung at β = 0.
         """
         delta = np.asarray(delta, float)[..., None]
         return np.logaddexp(
@@ -306,12 +300,8 @@ def tempered(beta: float, delta: Array) -> Array:
 def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[Array]:
     """Knots with which linear interpolation stays near all curves, and the curves at the knots.
 
-    Knots are inserted where the error is largest, mostly in the steep part near β = 0.
-
-    Raises
-    ------
-    SamplingError
-        A curve is not finite.
+    Knots are inserted where the error is largest, mostly in the steep part near β = 0. Raises
+    `SamplingError` if a curve is not finite.
     """
     beta, stacked = np.asarray(beta, float), np.array(curves, float)
     if not np.isfinite(stacked).all():

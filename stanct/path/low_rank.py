@@ -70,19 +70,13 @@ class LowRankBase(Normal):
     ) -> LowRankBase:
         """The base with the variances of points and the correlations that exceed the noise.
 
-        Points are standardised. The correlation matrix of n effective uncorrelated points has no
-        eigenvalue above (1 + √(D/n))² (Marchenko & Pastur 1967). At most `rank` directions with
-        larger eigenvalues keep a variance, from which the inflation by noise is removed. All other
-        directions have the variance that factor analysis leaves to each coordinate. Chains that are
-        not yet stationary have larger eigenvalues by chance. Directions of the first half of the
-        points must therefore show in the second, too.
-
-        Parameters
-        ----------
-        points : shape (n, D)
-            Draws of a chain follow each other.
-        weights : shape (n,)
-            Non-negative; equal by default.
+        Points, shape (n, D), of which those of a chain follow each other, are standardised. The
+        correlation matrix of n effective uncorrelated points has no eigenvalue above (1 + √(D/n))²
+        (Marchenko & Pastur 1967). At most `rank` directions with larger eigenvalues keep a
+        variance, from which the inflation by noise is removed. All other directions have the
+        variance that factor analysis leaves to each coordinate. Chains that are not yet stationary
+        have larger eigenvalues by chance. Directions of the first half of the points must therefore
+        show in the second, too.
         """
         share = np.full(len(points), 1 / len(points)) if weights is None else weights / sum(weights)
         size = 1 / np.square(share).sum()

@@ -120,12 +120,7 @@ class CopyRun(Run):
 
 
 def hand_overs(log_weights: Array) -> Array:
-    """Number of times another copy became the heaviest, in each chain, shape (chains,).
-
-    Parameters
-    ----------
-    log_weights : shape (chains, draws, N)
-    """
+    """How often another copy became the heaviest in each chain, from weights (chains, draws, N)."""
     heaviest = log_weights.argmax(axis=2)
     return (np.diff(heaviest, axis=1) != 0).sum(axis=1)
 

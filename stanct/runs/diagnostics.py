@@ -275,13 +275,7 @@ def support_check(base_delta: Array) -> Check:
 
 
 def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Check, ...]:
-    """Check whether the mean of independent weights can be trusted.
-
-    Parameters
-    ----------
-    draws
-        Name of the weighted draws, e.g. ``"particles"``.
-    """
+    """Check whether the mean of independent weights, of `draws` by name, can be trusted."""
     size, error = evidence.effective_size, evidence.std_error
     return (
         least("effective_size", size, 100,

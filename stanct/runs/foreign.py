@@ -134,15 +134,9 @@ class Unconstrained:
 def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
     """Read a fit of a program and transform its draws.
 
-    Parameters
-    ----------
-    rng
-        For the lengths of unconstrained unit vectors; see `ProgramTarget.unconstrain`.
-
-    Raises
-    ------
-    StanctError
-        The fit cannot be read, lacks a parameter, or has hardly a draw in the program's support.
+    Random numbers are for the lengths of unconstrained unit vectors; see
+    `ProgramTarget.unconstrain`. Raises `StanctError` if the fit cannot be read, lacks a parameter,
+    or has hardly a draw in the program's support.
     """
     found = read_fit(fit, target.parameter_shapes)
     types = {d.name: d.type for d in target.program.parameters}
@@ -172,10 +166,7 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
 def sampled(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
     """The draws of `unconstrained`, of chains and parameters that vary.
 
-    Raises
-    ------
-    StanctError
-        As `unconstrained`; or all draws of a parameter are the same, or those of two chains are.
+    Raises `StanctError` if all draws of a parameter are the same, or those of two chains are.
     """
     found = unconstrained(target, fit, rng)
     chains, _, dimension = found.x.shape
@@ -436,12 +427,8 @@ def _read_frame(frame: pd.DataFrame) -> ForeignFit:
 def _by_name(labels: Sequence[str], draws: Array) -> dict[str, Array]:
     """Variables of shape (chains, draws, ...) from columns, shape (chains, draws, columns).
 
-    A variable without all of its elements is not a number.
-
-    Raises
-    ------
-    StanctError
-        Two columns have the same name.
+    A variable without all of its elements is not a number. Raises `StanctError` if two columns have
+    the same name.
     """
     variables: dict[str, Array] = {}
     for name, elements in _elements(labels).items():

@@ -97,13 +97,7 @@ class RungsRun(EvidenceRun):
         return {"bridge": self.curve()}
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first draws of each chain alone, shape (chains, ends).
-
-        Parameters
-        ----------
-        ends
-            Numbers of draws, each from 2 to `draws`.
-        """
+        """log Z from the first draws of each chain alone, at least 2, shape (chains, ends)."""
         return self.estimator.running_log_z(ends) + self.log_prior_mass
 
     def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:

@@ -37,12 +37,7 @@ ENOUGH_DRAWS = 400
 
 
 def round_trips(beta: Array) -> Array:
-    """Number of base → target → base round trips of each chain, shape (chains,).
-
-    Parameters
-    ----------
-    beta : shape (chains, draws)
-    """
+    """Base → target → base round trips of each chain, shape (chains,), for β of (chains, draws)."""
     counts = np.zeros(beta.shape[0], int)
     for c, chain in enumerate(beta):
         ends = np.where(chain < LOW_BETA, -1, np.where(chain > HIGH_BETA, 1, 0))

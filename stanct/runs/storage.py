@@ -33,13 +33,7 @@ _KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 @dataclass(frozen=True)
 class Stored:
-    """A saved run as read from disk.
-
-    Attributes
-    ----------
-    common
-        The fields that all runs have, by name, for the constructor.
-    """
+    """A saved run as read from disk: `run.json`, the fields that all runs have, and its own arrays."""
 
     head: dict[str, Any]
     common: dict[str, Any]
@@ -58,15 +52,8 @@ def save_run(
 ) -> None:
     """Save a run. The folder appears whole or not at all, and replaces what is there.
 
-    Parameters
-    ----------
-    more
-        JSON values that the kind adds to `run.json`.
-
-    Raises
-    ------
-    SavedRunError
-        The folder holds something other than a run, or cannot be written.
+    The kind adds `more`, JSON values, to `run.json`. Raises `SavedRunError` if the folder holds
+    something other than a run, or cannot be written.
     """
 
     for kind in run.programs:
@@ -184,10 +171,7 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored]:
     """Read a saved run of one format; errors while the body builds the run count as damage.
 
-    Raises
-    ------
-    SavedRunError
-        The folder is missing, incomplete, damaged or of another format.
+    Raises `SavedRunError` if the folder is missing, incomplete, damaged or of another format.
     """
     path = standing(usable_path(folder, SavedRunError), _is_run)
     head = saved_head(path)

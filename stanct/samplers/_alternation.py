@@ -73,13 +73,7 @@ class Alternation(HmcMethod[TemperedRun]):
 
     @abstractmethod
     def carried_bias(self, course: Course, uniform: float) -> AnyBias:
-        """The bias along the path from a refitted base.
-
-        Parameters
-        ----------
-        uniform
-            Share of the density of β that is uniform, see `Course.log_density`.
-        """
+        """The bias along the path from a refitted base; for `uniform` see `Course.log_density`."""
 
     @abstractmethod
     def refitted_bias(self, done: Round, uniform: float) -> AnyBias:

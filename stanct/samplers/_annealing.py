@@ -79,10 +79,7 @@ class Annealing(HmcMethod[Result]):
     def anneal(self, job: Job) -> tuple[ParticleRun, list[Stream]]:
         """Fit a base, learn step sizes, freeze them, and move the particles to the target.
 
-        Returns
-        -------
-        run, streams
-            The run, and the streams after their last particle, with frozen step sizes.
+        The run comes with the streams after their last particle, with frozen step sizes.
         """
         start = job.start(sampled=True)
         up, streams = self._streams(job, start.base)
@@ -335,10 +332,7 @@ def _resampled(population: kernels.Population, rng: np.random.Generator) -> kern
 def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[kernels.StepTable, Trial, Array]:
     """Learn step sizes from pilot particles, pool them, and freeze them in every stream.
 
-    Returns
-    -------
-    table, trial, log_weights
-        The step sizes, what the particles of the last round took, and their log weights.
+    With them come what the particles of the last round took, and their log weights.
     """
     pooled, clock = streams[0].table, Clock()
     blocks: list[list[Particles]] = []

@@ -37,10 +37,7 @@ from stanct.work.shelf import Shelf
 def generated(target: SampledTarget, kind: str, **variant: bool) -> dict[str, str]:
     """The target's generated programs by kind, with the one of this kind and variant added.
 
-    Raises
-    ------
-    ProgramError
-        The program has no such form.
+    Raises `ProgramError` if the program has no such form.
     """
     if not isinstance(target, ProgramTarget):
         return {}

@@ -39,10 +39,8 @@ LEAST_DRAWS = 1.25
 class Enough:
     """What is enough where nobody asked for a number of draws or an error.
 
-    Attributes
-    ----------
-    effective
-        Independent draws of the density that are worth as much, for the mean of each parameter.
+    It is an error of log Z, and independent draws of the density that are worth as much, for the
+    mean of each parameter.
     """
 
     std_error: float
@@ -151,10 +149,7 @@ class Precision:
     ) -> int:
         """Return how many more draws each chain makes, 0 to stop.
 
-        Parameters
-        ----------
-        std_error
-            Standard error of log Z from all draws; NaN or ∞ if it is not available yet.
+        The standard error of log Z from all draws is NaN or ∞ if it is not available yet.
         """
         if self.target_se is None:
             self.reason = "draws"

@@ -306,10 +306,8 @@ def _total_error(upper: LadderEstimator) -> float:
 class PriorAndLikelihood:
     """Prior and likelihood of a program with its data.
 
-    Attributes
-    ----------
-    prior, posterior
-        log p, and log p + log L, both with the Jacobian of the transform.
+    `prior` and `posterior` are log p, and log p + log L, both with the Jacobian of the transform.
+    `whole` computes log p in the user's own space.
     """
 
     target: ProgramTarget

@@ -31,11 +31,8 @@ class Calls(Generic[Call]):
     def __iter__(self) -> Iterator[Any]:
         """Yield results as they come.
 
-        Raises
-        ------
-        Exception
-            What a call raised that is stanct's own, or what `loss` made of another failure. Results
-            that are there come first.
+        Raises what a call raised that is stanct's own, or what `loss` made of another failure.
+        Results that are there come first.
         """
         for call in self._calls:
             if self._pool is None:

@@ -225,10 +225,7 @@ class Journal:
 def recorded_call(folder: str | os.PathLike[str]) -> Any:
     """Return what `Journal.describe` recorded in a checkpoint; None if it recorded nothing.
 
-    Raises
-    ------
-    CheckpointError
-        The folder is no checkpoint, or is damaged.
+    Raises `CheckpointError` if the folder is no checkpoint, or is damaged.
     """
     path = usable_path(folder, CheckpointError)
     if not (path / HEAD).is_file():

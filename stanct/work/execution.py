@@ -120,20 +120,10 @@ class Execution:
     ) -> list[T]:
         """Call a function with every item, and return the results in order.
 
-        Nothing is recorded; the call belongs in the work of a step (`once`).
-
-        Parameters
-        ----------
-        label
-            What errors call the work.
-        work
-            Takes an item, and a function that says whether to end early, which then raises
-            `KeyboardInterrupt`. It must be picklable if the executor's workers are processes.
-
-        Raises
-        ------
-        LostExecutorError
-            The executor broke.
+        Nothing is recorded; the call belongs in the work of a step (`once`). Errors call it
+        `label`. `work` takes an item, and a function that says whether to end early, which then
+        raises `KeyboardInterrupt`. It must be picklable if the executor's workers are processes.
+        Raises `LostExecutorError` if the executor broke.
         """
         if self.executor is None:
             stopped = threading.Event()
