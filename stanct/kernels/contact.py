@@ -177,13 +177,8 @@ def contact_step(
     """Take one step of the contact Hamiltonian flow ([AMC] Algorithm 1) in place.
 
     The step is symmetric (kicks, drift, kicks), so a step of the opposite time undoes it. It is
-    shortened where β would pass the limit.
-
-    Returns
-    -------
-    status, beta, time, log_jacobian
-        OK, REJECTED or DIVERGED; β after the step; the time that the step took; and the log
-        Jacobian of the step in (z, p, log(β + offset)).
+    shortened where β would pass the limit. Returned are OK, REJECTED or DIVERGED; β after the step;
+    the time that the step took; and its log Jacobian in (z, p, log(β + offset)).
     """
     z, momentum, value, beta = phase.z, phase.momentum, phase.value, leg.beta
     delta = delta_of(problem, value[0], z, scratch)

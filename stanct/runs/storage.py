@@ -33,7 +33,7 @@ _KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 @dataclass(frozen=True)
 class Stored:
-    """A saved run as read from disk: `run.json`, the fields that all runs have, and its own arrays."""
+    """A saved run as read from disk: `run.json`, what all runs have, and its own arrays."""
 
     head: dict[str, Any]
     common: dict[str, Any]
