@@ -30,12 +30,12 @@ from stanct.runs.coupled import CoupledRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
+from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
 from stanct.samplers._rounds import BaseDraws, copies_inside, draws_inside
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import Joint
-from stanct.samplers.pseudo_extended import prior_by_speed
 from stanct.stan.codegen import usual_kind
 from stanct.stan.render import render_export
 from stanct.targets.program_target import ProgramTarget
