@@ -29,15 +29,7 @@ MOST_ROWS = 2000
 
 
 def many_page(table: pd.DataFrame, label: str, seed: int) -> HtmlPage:
-    """Return the results of many data sets as one self-contained HTML page.
-
-    Parameters
-    ----------
-    table
-        As `stanct.api.many.Many.table`.
-    label
-        The program.
-    """
+    """Return the results of many data sets, `Many.table`, as one self-contained HTML page."""
     lacking = (table["error"] != "").to_numpy(bool)
     done, failed = table.loc[~lacking], table.loc[(table["failed"] != "").to_numpy(bool) | lacking]
     facts = [

@@ -57,12 +57,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
     """Return the report of a run as one HTML page.
 
     The report has the run's checks, summary and provenance, and a panel for each name in its
-    `shows`.
-
-    Parameters
-    ----------
-    names
-        Variables or scalars that the summary and the picture of draws show.
+    `shows`. The names are those of variables or scalars in the summary and the picture of draws.
 
     Raises
     ------

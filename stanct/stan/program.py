@@ -74,19 +74,15 @@ class Program:
 
     Attributes
     ----------
-    name
-        Stem of the file, or the name given with the text.
-    path
-        Path of the file; None for a program given as text.
-    source, expanded
-        The text before and after the expansion of `#include`.
+    name, path
+        Stem of the file, or the name given with the text, whose path is None.
+    source, expanded, syntax
+        The text before and after the expansion of `#include`, and tokens and statements of the
+        latter.
     data, parameters
         The declared variables, in order.
-    syntax
-        Tokens and statements of `expanded`.
     ends
-        The programs that this one joins, if it holds a path between two; see
-        `stanct.stan.between`.
+        The programs that this one joins, if it holds a path between two (`stanct.stan.between`).
     """
 
     name: str
@@ -102,14 +98,9 @@ class Program:
     def from_file(
         cls, path: str | os.PathLike[str], *, include_paths: Sequence[str | os.PathLike[str]] = ()
     ) -> Program:
-        """Read a program from a file.
+        """Read a program from a file in UTF-8.
 
-        Parameters
-        ----------
-        path
-            The Stan file, UTF-8.
-        include_paths
-            Folders to search for `#include`d files, before the file's own folder.
+        `#include`d files are looked up in the include paths, and then in the file's own folder.
 
         Raises
         ------
@@ -153,16 +144,8 @@ class Program:
     ) -> Program:
         """Read a program from its text.
 
-        Parameters
-        ----------
-        source
-            Stan code.
-        name
-            Name of the program.
-        path
-            The file that the text came from, if any. Its folder is searched for `#include`d files.
-        include_paths
-            Folders to search for `#include`d files, before the file's own folder.
+        With `path`, the file that the text came from, its folder is searched for `#include`d files
+        after the include paths.
 
         Raises
         ------
