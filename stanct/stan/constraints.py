@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stanct.common.errors import ProgramError
+from stanct.stan.nodes import MATRIX_TYPES
 from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import MATRIX_TYPES, Range, Syntax, TypeSpec
+from stanct.stan.syntax import Range, Syntax, TypeSpec
 
 WIDTH = 80
 _MARGIN = 4
