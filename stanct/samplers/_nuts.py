@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stanct import kernels
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, joined_rows
 from stanct.common.errors import EngineError, SamplingError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
@@ -123,17 +123,11 @@ class NutsDraws:
     @classmethod
     def joined(cls, blocks: Sequence[NutsDraws]) -> NutsDraws:
         """Join consecutive blocks."""
-        first = blocks[0]
         z, u, delta = (
             np.concatenate([getattr(block, name) for block in blocks], axis=1) for name in _ARRAYS
         )
-        statistics, variables = (
-            {
-                name: np.concatenate([getattr(block, part)[name] for block in blocks], axis=1)
-                for name in getattr(first, part)
-            }
-            for part in ("statistics", "variables")
-        )
+        statistics = joined_rows(*(block.statistics for block in blocks))
+        variables = joined_rows(*(block.variables for block in blocks))
         return cls(z, u, delta, statistics, variables, blocks[-1].last)
 
 
