@@ -58,15 +58,11 @@ class NutsDraws:
     ----------
     z : shape (chains, kept, D) or, of N copies, (chains, kept, N, D)
         Whitened positions: of all draws, or of those that a `Shelf` has left in the block.
-    u : shape (chains, draws) or (chains, draws, N)
-        Controls, β = logistic(u), −∞ at an atom; of size 0 where β is fixed.
-    delta
-        δ at each z, shape (chains, draws) or (chains, draws, N).
-    statistics
-        NUTS statistics under CmdStan's names, each of shape (chains, draws).
-    variables
-        The user's variables by name, each of shape (chains, draws, ...). Empty if the engine that
-        moved the chains does not compute them.
+    u, delta : shape (chains, draws) or (chains, draws, N)
+        Controls, β = logistic(u), −∞ at an atom, of size 0 where β is fixed; and δ at each z.
+    statistics, variables
+        NUTS statistics under CmdStan's names, and the user's variables, if the engine of the chains
+        computes them, each of shape (chains, draws, ...).
     last
         Last points of the chains, where `z` may lack them; see `end`.
     """
