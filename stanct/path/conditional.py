@@ -114,10 +114,7 @@ class Slices:
     def joined(self, theta: Array, inner: Array) -> Array:
         """The points with these outer and inner coordinates, shape (m, D).
 
-        Parameters
-        ----------
-        theta : shape (k,) or (m, k)
-        inner : shape (m, n)
+        θ has shape (k,) or (m, k), and the inner coordinates (m, n).
         """
         points = np.empty((len(inner), self._outer.size))
         points[:, self._outer], points[:, self._inner] = theta, inner

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from scipy.special import ndtr
@@ -62,6 +62,9 @@ class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
         Lends the density of the target. A base that was read from a file has none.
     """
 
+    # Names of the arrays of which the base is made besides.
+    _own: ClassVar[tuple[str, ...]]
+
     whitening: GaussianBase | LowRankBase = field(repr=False)
     marginal: MixtureBase
     outer: Array
@@ -77,11 +80,6 @@ class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
     @abstractmethod
     def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
         """log q(x | θ), shape (count,), for shapes (count, k) and (count, n)."""
-
-    @property
-    @abstractmethod
-    def _own_arrays(self) -> dict[str, Array]:
-        """What else the base is made of, by name."""
 
     @property
     def components(self) -> NoReturn:
@@ -132,8 +130,8 @@ class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
 
     def arrays(self) -> dict[str, Array]:
         """The arrays of the base by the names under which a run stores them."""
-        own = {"outer": self.outer, "gradients": np.asarray(self.gradients), **self._own_arrays}
-        nested = {f"nested_{name}": array for name, array in own.items()}
+        names = "outer", "gradients", *self._own
+        nested = {f"nested_{name}": np.asarray(getattr(self, name)) for name in names}
         marginal = {f"outer_{name}": array for name, array in self.marginal.arrays().items()}
         return self.whitening.arrays() | nested | marginal
 
@@ -166,6 +164,8 @@ class NestedGaussian(NestedBase):
         Of the `Colouring` of second derivatives.
     """
 
+    _own = "places", "means", "spreads", "colours", "shares"
+
     places: Array = field(repr=False)
     means: Array = field(repr=False)
     spreads: Array = field(repr=False)
@@ -184,11 +184,6 @@ class NestedGaussian(NestedBase):
         for batch, given in self._given(slices, theta):
             log_q[batch] = given.log_density(given.noise(inner[batch]))
         return log_q
-
-    @property
-    def _own_arrays(self) -> dict[str, Array]:
-        names = ("places", "means", "spreads", "colours", "shares")
-        return {name: getattr(self, name) for name in names}
 
     def _given(self, slices: Slices, theta: Array) -> Iterator[tuple[slice, Conditionals]]:
         """The Gaussians of the inner coordinates at each θ, some θ at a time."""
@@ -211,6 +206,8 @@ class NestedLowRank(NestedBase):
         The frame of all Gaussians.
     """
 
+    _own = Frame._fields
+
     centre: Array = field(repr=False)
     diagonal: Array = field(repr=False)
     vectors: Array = field(repr=False)
@@ -225,10 +222,6 @@ class NestedLowRank(NestedBase):
     def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
         given = zip(self._gaussians(slices, theta), inner, strict=True)
         return np.array([one.log_density(x) for one, x in given])
-
-    @property
-    def _own_arrays(self) -> dict[str, Array]:
-        return self._frame._asdict()
 
     @property
     def _frame(self) -> Frame:
@@ -251,6 +244,8 @@ class NestedProduct(NestedBase):
         Where the densities are searched, and the unit of the first mesh.
     """
 
+    _own = "centre", "unit"
+
     centre: Array = field(repr=False)
     unit: Array = field(repr=False)
 
@@ -270,10 +265,6 @@ class NestedProduct(NestedBase):
     def _given(self, slices: Slices, theta: Array) -> Iterator[tuple[slice, Profiles]]:
         at = np.round(self.marginal.whiten(theta) / _ROUNDED) * _ROUNDED
         return given_in_batches(slices, self.marginal.unwhiten(at), self.centre, self.unit)
-
-    @property
-    def _own_arrays(self) -> dict[str, Array]:
-        return {"centre": self.centre, "unit": self.unit}
 
 
 def given_in_batches(

@@ -80,16 +80,11 @@ Fit = (
 
 @dataclass(frozen=True)
 class ForeignFit:
-    """Draws of the parameters, in the user's own space.
+    """Draws of the parameters, in the user's own space, each of shape (chains, draws, ...).
 
-    Attributes
-    ----------
-    variables
-        Parameter name to shape (chains, draws, ...).
-    lp : shape (chains, draws)
-        Stan's ``lp__``, which lacks constants; None if the fit does not have it.
-    divergent
-        Share of the transitions that diverged; None if the fit does not say.
+    `lp`, shape (chains, draws), is Stan's ``lp__``, which lacks constants. `divergent` is the share
+    of the transitions that diverged, and `lost` that of the draws that were left out. The first two
+    are None if the fit does not say. `origin` tells in words where the draws come from.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -113,15 +108,11 @@ def is_fit(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Unconstrained:
-    """Draws of a fit in the unconstrained space of a program.
+    """Draws of a fit in the unconstrained space of a program, shape (chains, draws, D).
 
-    Attributes
-    ----------
-    x : shape (chains, draws, D)
-    lp : shape (chains, draws)
-        As `ForeignFit.lp`; None also where draws were lost, so that rows do not correspond.
-    lost
-        Share of the draws that the transform cannot invert, or that were cut from longer chains.
+    `lp` is None also where draws were lost, so that rows do not correspond. Those are lost which
+    the transform cannot invert, or which were cut from longer chains. For the rest see
+    `ForeignFit`.
     """
 
     x: Array = field(repr=False)

@@ -11,15 +11,10 @@ from typing import Literal
 class Kind:
     """What all checks of one name have in common.
 
-    Attributes
-    ----------
-    bound
-        Whether the threshold is the least value that is allowed, or the largest.
-    of
-        What a failed check puts in doubt: ``"draws"``, and with them log Z, or log Z alone.
-    mended_by
-        What may mend a failed check: ``"draws"``, that is more of them; another ``"run"``; or only
-        ``"you"``, who wrote the program or asked for so much.
+    `bound` says whether the threshold is the least value that is allowed, or the largest, and `of`
+    what a failed check puts in doubt: ``"draws"``, and with them log Z, or log Z alone. It may be
+    mended by more ``"draws"``, by another ``"run"``, or only by ``"you"``, who wrote the program or
+    asked for so much.
     """
 
     bound: Literal["minimum", "maximum"]
