@@ -126,8 +126,8 @@ def _together(parts: Sequence[Expectation], shape: tuple[int, ...]) -> Expectati
 def least_effective(values: Array, log_weights: Array) -> float:
     """Independent draws of the density whose mean would be as precise, for the worst scalar.
 
-    `values` have shape (chains, draws, ...), and `log_weights` (chains, draws). The smallest of many
-    noisy numbers is low by chance, and this is taken off.
+    `values` have shape (chains, draws, ...), and `log_weights` (chains, draws). The least of many
+    noisy sizes is low by chance, which is taken off.
     """
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
