@@ -31,7 +31,7 @@ PAIRS, DIFFERENCE = 16, 1e-2
 CUBIC = 0.003
 # Sweeps of factor analysis, and how far a curvature along a direction of the frame is from that of
 # the coordinates. More directions would cost more than pilots.
-SWEEPS, TOLERANCE, MOST_DIRECTIONS = 3, 0.02, 60
+SWEEPS, TOLERANCE, MOST_DIRECTIONS = 10, 0.02, 60
 # The largest variance, in nats², of log densities about those of the Gaussians, on average over so
 # many places with so many draws each. Curvatures below the tolerance are left out of them.
 NEARLY, PLACES, ALONG = 0.05, 12, 20

@@ -103,9 +103,9 @@ class _Scale:
         self._colouring = Colouring.of(coupled[np.ix_(~outer, ~outer)])
 
     def have_no_end(self) -> bool:
-        """Whether they keep their mass on one side of the middle."""
-        inside, _ = self._slice(self._inside, self._middle)
-        return any(self._go_on(inside, side) for side in (-1.0, 1.0))
+        """Whether they keep their mass on one side of the middle, where one has a top."""
+        inside, mass = self._slice(self._inside, self._middle)
+        return mass > -math.inf and any(self._go_on(inside, side) for side in (-1.0, 1.0))
 
     def _go_on(self, inside: Array, side: float) -> bool:
         last = near = -math.inf
