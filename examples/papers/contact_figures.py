@@ -18,9 +18,20 @@ from common import (
     seeds,
     titled,
 )
-from contact_flow import BETA_BINOMIAL, FIRST, LAST, Course, flow, hmc_mean, two_modes
+from contact_flow import (
+    BETA_BINOMIAL,
+    FIRST,
+    LAST,
+    PATIENCE,
+    STARTS,
+    Course,
+    flow,
+    hmc_mean,
+    starts,
+    two_modes,
+)
 from flow_runs import density_over_beta
-from ladders import PRIOR, deviation, log_z, shapes
+from ladders import deviation, log_z, shapes
 from matplotlib.figure import Figure
 from scipy.special import digamma, expit, logit
 from scipy.stats import beta as beta_distribution
@@ -31,8 +42,7 @@ from stanct.plots.canvas import drawing
 WEIGHT, CENTRE, SD, BASE_SD = 0.95, 2.0, 0.5, 2.5
 LONGEST = 8000  # steps of a trajectory that never arrives
 MASSES = (1.0, 0.04)  # of the trajectories of Figure 8
-STARTS = 24
-PATIENCE, LONGEST_LINE = 6000, 15_000  # steps of one trajectory, and of the slowest of all starts
+LONGEST_LINE = 15_000  # steps of the slowest of all starts
 LEVELS = (FIRST, 0.05, 0.3, LAST)
 
 
@@ -194,12 +204,6 @@ def figure_4(work: Work) -> Made:
         f"Stalled means not arrived in {LONGEST * 0.01:.0f} units of time. 40 of each are drawn."
     )
     return Made(rows, figure, says)
-
-
-def starts(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Exact draws of the prior of y = logit θ, and momenta of unit mass, shapes (STARTS,)."""
-    rng = np.random.default_rng(seed)
-    return logit(rng.beta(*PRIOR, size=STARTS)), rng.standard_normal(STARTS)
 
 
 def adiabatic_run(mean_of: int, mass: float, start: int, seed: int) -> dict[str, Any]:
