@@ -224,7 +224,7 @@ def metastabilities(work: Work) -> Made:
         for d, seed in zip(durations, seeds(work.seed, len(durations)), strict=True)
     ]
     found = work.parts.every(ensemble, jobs)
-    figure, axes = panels(1, 3, (11.0, 3.2))
+    figure, axes = panels(1, 3, (11.0, 3.6))
     for made in found:
         if made["duration"] == durations[-1]:
             betas = np.array(made["betas"])
@@ -256,8 +256,11 @@ def metastabilities(work: Work) -> Made:
             label=f"resampled {name}",
         )  # fmt: skip
     axes[0, 1].axhline(float(log_z(1.0)), color=INK, lw=0.8)
-    for one in axes[0, :2]:
-        one.legend(frameon=False, fontsize=7.5)
+    axes[0, 1].set_xticks(durations)
+    axes[0, 1].legend(frameon=False, fontsize=7.5)
+    names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, title="(a)", loc="outside lower center", ncols=4, frameon=False,
+                  fontsize=7.5, title_fontsize=7.5)  # fmt: skip
     axes[0, 0].axhline(0, color=QUIET, lw=0.8)
     beta_axis(axes[0, 0])
     last = found[len(durations) - 1], found[-1]
