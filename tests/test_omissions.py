@@ -272,6 +272,7 @@ ADDS = "void prior_lp(real m) { m ~ normal(0, 1); }"
 Y = "int N; vector[N] y; real L;"
 LIKE = "y ~ normal(m, s);"
 BOTH = "real m; real<lower=0> s;"
+PAIR = "real<lower=0> s; real<lower=0> t;"
 FINE = "m ~ normal(0, 1); "
 
 # Parameters, model, other blocks, and the omissions as kind:parameter.
@@ -296,6 +297,42 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
     ),
     "corrected by a number": (
         BOTH, FINE + "s ~ normal(0, 1); target += 0.6931472;" + LIKE, {"data": Y}, ""
+    ),
+    "one correction of two": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 1); target += -normal_lccdf(0 | 1, 1);", {},
+        "half_prior:t",
+    ),
+    "a correction of each": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 2);"
+        "target += -(normal_lccdf(0 | 1, 2) + normal_lccdf(0.0 | 1.0, 1));", {}, "",
+    ),
+    "a correction of both": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 1); target += -2 * normal_lccdf(0 | 1, 1);", {}, "",
+    ),
+    "a correction of another scale": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 2); target += -normal_lccdf(0 | 1, 2);", {},
+        "half_prior:s",
+    ),
+    "a correction in the statement of another": (
+        PAIR, "target += normal_lpdf(t | 0, 1) + log(2); s ~ normal(0, 1);"
+        "target += normal_lpdf(0 | s, t);", {}, "half_prior:s",
+    ),
+    "a correction made before": (
+        PAIR, "s ~ exponential(1); t ~ normal(1, 1); target += -c;",
+        {"data": "} transformed data { real c = normal_lccdf(0 | 1, 1);"}, "",
+    ),
+    "corrected by values": (
+        BOTH, FINE + "s ~ normal(L, 1);" + LIKE + "target += -normal_lccdf(0 | y[1], 1);",
+        {"data": Y}, "",
+    ),
+    "censored at the bound": (
+        BOTH, FINE + "s ~ normal(L, 1); target += normal_lccdf(0 | m, s);" + LIKE, {"data": Y},
+        "half_prior:s",
+    ),
+    "weights of a mixture": (
+        BOTH, FINE + "s ~ normal(0, 1); for (n in 1:N) target += log_sum_exp(log(0.5) + "
+        "normal_lpdf(y[n] | m, 1), log(0.5) + normal_lpdf(y[n] | 0, s));", {"data": Y},
+        "half_prior:s",
     ),
     "order corrected": ("ordered[3] c;", "c ~ normal(0, 1); target += lgamma(4);", {}, ""),
     "kept in a variable": (

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.own_constants import Candidate, OwnConstants
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
-from stanct.stan.syntax import Assign, Compound, Increment, Range, Tilde, TypeSpec, walk
+from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
 from stanct.stan.truncations import Bound, Writer, cuts, operand, product
 
 _ORDERED = frozenset({"ordered", "positive_ordered"})
@@ -95,6 +96,31 @@ def cuts_off(spec: TypeSpec) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """How the support of a parameter cuts off mass of its prior.
+
+    Attributes
+    ----------
+    conditional
+        Whether it depends on the data if it does.
+    centred
+        Whether the only bound is the centre of a symmetric family.
+    """
+
+    name: str
+    spec: TypeSpec
+    low: Bound | None
+    high: Bound | None
+    conditional: bool
+    centred: bool
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The bounds beyond which there is mass."""
+        return tuple(bound for bound in (self.low, self.high) if bound is not None)
+
+
 class HalfPriors:
     """Finds the half priors of one program.
 
@@ -111,9 +137,17 @@ class HalfPriors:
             self._syntax.word(token): spec
             for _, token, spec in densities.program.parameter_declarations()
         }
-        self._normalisers = list(self._probabilities())
-        self._words = self._words_of_constants()
         self._several = self._with_several()
+        self._own = OwnConstants(densities)
+        cuts = {id(one): cut for one in densities.found if (cut := self._cut(one)) is not None}
+        corrected = self._own.corrected(
+            [
+                Candidate(one, tuple(bound.text for bound in cut.bounds), cut.centred)
+                for one in densities.found
+                if (cut := cuts.get(id(one))) is not None
+            ]
+        )
+        self._cuts = {one: cut for one, cut in cuts.items() if one not in corrected}
 
     def found(self) -> Iterator[HalfPrior]:
         """Yield the half priors in the order of the text."""
@@ -158,87 +192,36 @@ class HalfPriors:
         ranks = [self._rank(argument, density) for argument in density.arguments]
         return loops <= words and not (scalar and any(ranks))
 
-    # Corrections by the program itself
-
-    def _probabilities(self) -> Iterator[tuple[str, str]]:
-        """Yield the family and the bound of every call of a distribution function."""
-        for block in ("transformed parameters", "model"):
-            found = self._densities.program.blocks.get(block)
-            if found is None:
-                continue
-            for name, arguments in self._densities.calls(Range(found.opening, found.closing)):
-                family, _, ending = name.rpartition("_")
-                if ending in ("lcdf", "lccdf", "cdf", "ccdf"):
-                    bound = next(iter(self._syntax.split(arguments, "|")), arguments)
-                    yield family, self._text(bound)
-
-    def _words_of_constants(self) -> set[str]:
-        """Return words that show that the program adds its own constant: log(2), lgamma(...)."""
-        found: set[str] = set()
-        for block in ("transformed parameters", "model"):
-            body = self._densities.program.blocks.get(block)
-            for statement in walk(body.statements if body else ()):
-                if not isinstance(statement, Increment | Assign):
-                    continue
-                is_added = bool(self._densities.sum_of(statement))
-                for name, arguments in self._densities.calls(statement.value):
-                    found.add(name)
-                    if name == "log" and constant(self._text(arguments)) in (2.0, 0.5):
-                        found.add("log2")
-                for term, _ in self._densities.summands(statement.value):
-                    if is_added and constant(self._text(term)) not in (None, 0.0):
-                        found.add("log2")
-        return found
-
-    def _is_corrected(self, family: str, bounds: Sequence[Bound], centred: bool) -> bool:
-        texts = {bound.text for bound in bounds}
-        numbers = {constant(text) for text in texts} - {None}
-        for other, bound in self._normalisers:
-            if other == family and (bound in texts or constant(bound) in numbers):
-                return True
-        return centred and "log2" in self._words
-
     # One prior
 
     def _half_prior(self, density: Density) -> HalfPrior | None:
-        name = self._reference(density.variate)
-        if name is None or name in self._several or not self._is_prior(density):
-            return None
-        spec = self._specs[name]
         if density.family in MULTIVARIATE:
-            return self._of_vector(density, name, spec)
-        family = FAMILIES.get(density.family)
-        if family is None or spec.base not in _BOUNDABLE | _ORDERED:
+            return self._of_vector(density)
+        cut = self._cuts.get(id(density))
+        if cut is None:
             return None
-        low, high, conditional = self._cut(density, family, spec)
-        bounds = [bound for bound in (low, high) if bound is not None]
-        if spec.base in _ORDERED:
-            return self._of_ordered(density, name, spec, bounds)
-        if not bounds:
+        if cut.spec.base in _ORDERED:
+            return self._of_ordered(density, cut)
+        depends = () if cut.centred else self._depends(density, cut.bounds)
+        if depends and self._is_censored(cut.name, density, depends):
             return None
-        centred = len(bounds) == 1 and self._is_centre(density, family, bounds[0])
-        if self._is_corrected(density.family, bounds, centred):
-            return None
-        depends = () if centred else self._depends(density, bounds)
-        if depends and self._is_censored(name, density, depends):
-            return None
-        value = self._value(density, low, high, centred)
+        value = self._value(density, cut)
         if value is not None and value < _NOTHING:
             return None
-        writer = self._writer(density, low, high, centred)
+        writer = self._writer(density, cut)
         where = " and ".join(
             f"{side} the declared bound {bound.text}"
-            for side, bound in (("below", low), ("above", high))
+            for side, bound in (("below", cut.low), ("above", cut.high))
             if bound is not None
         )
-        if conditional:
+        if cut.conditional:
             where = f"{where}, unless that is an end of the family's support,"
-        correction, value = self._total(density, spec, writer.each(), value, writer)
+        correction, value = self._total(density, cut.spec, writer.each(), value, writer)
         truncation = writer.truncation()
-        repeats = self._counts(density, spec) if writer.is_repeated else []
+        repeats = self._counts(density, cut.spec) if writer.is_repeated else []
         added = "" if truncation else writer.statement(repeats, self._sum(density))
         return HalfPrior(
-            name,
+            cut.name,
             density,
             where,
             depends,
@@ -271,19 +254,32 @@ class HalfPriors:
             token = syntax.partner[token] + 1
         return name if name in self._specs and token == variate.stop else None
 
-    def _cut(
-        self, density: Density, family: Family, spec: TypeSpec
-    ) -> tuple[Bound | None, Bound | None, bool]:
-        """Return the bounds that cut off mass, and whether that depends on the data."""
-        low = self._bound(density, spec, "lower")
-        high = self._bound(density, spec, "upper")
+    def _parameter(self, density: Density) -> str | None:
+        """Return the parameter of which a density is the prior, if it has no other."""
+        name = self._reference(density.variate)
+        return None if name in self._several or not self._is_prior(density) else name
+
+    def _cut(self, density: Density) -> _Cut | None:
+        """Return how the support of a parameter cuts off mass of its prior; None if it does not."""
+        name, family = self._parameter(density), FAMILIES.get(density.family)
+        if name is None or family is None:
+            return None
+        spec = self._specs[name]
+        low, high = self._bound(density, spec, "lower"), self._bound(density, spec, "upper")
+        if spec.base not in _BOUNDABLE | _ORDERED:
+            return None
+        conditional = False
         if math.isfinite(family.period) and not _is_arc(low, high, family.period):
-            return None, None, False
-        low_end = self._end(density, family.low, family.low_argument)
-        high_end = self._end(density, family.high, family.high_argument)
-        low, low_if = cuts(low, low_end, 1)
-        high, high_if = cuts(high, high_end, -1)
-        return low, high, low_if or high_if
+            low = high = None
+        else:
+            low, low_if = cuts(low, self._end(density, family.low, family.low_argument), 1)
+            high, high_if = cuts(high, self._end(density, family.high, family.high_argument), -1)
+            conditional = low_if or high_if
+        bounds = tuple(bound for bound in (low, high) if bound is not None)
+        if not bounds and spec.base not in _ORDERED:
+            return None
+        centred = len(bounds) == 1 and self._is_centre(density, family, bounds[0])
+        return _Cut(name, spec, low, high, conditional, centred)
 
     def _end(self, density: Density, end: float, argument: int | None) -> float | str:
         """Return an end of the support: a number, or the text of the argument that sets it."""
@@ -359,16 +355,14 @@ class HalfPriors:
             name in self._densities.roots(self._densities.names(other.tokens)) for other in others
         )
 
-    def _value(
-        self, density: Density, low: Bound | None, high: Bound | None, centred: bool
-    ) -> float | None:
+    def _value(self, density: Density, cut: _Cut) -> float | None:
         """Return the missing log factor of one element, or None if a number is not in the text."""
-        if centred:
+        if cut.centred:
             return math.log(2)
         arguments = [constant(self._text(argument)) for argument in density.arguments]
         ends = [
             infinite if bound is None else constant(bound.text)
-            for bound, infinite in ((low, -math.inf), (high, math.inf))
+            for bound, infinite in ((cut.low, -math.inf), (cut.high, math.inf))
         ]
         numbers = [number for number in (*arguments, *ends) if number is not None]
         if len(numbers) < len(arguments) + 2:
@@ -424,17 +418,16 @@ class HalfPriors:
 
     # Vectors
 
-    def _of_ordered(
-        self, density: Density, name: str, spec: TypeSpec, bounds: Sequence[Bound]
-    ) -> HalfPrior | None:
+    def _of_ordered(self, density: Density, cut: _Cut) -> HalfPrior | None:
         """Return the half prior of an ordered vector, one of K! equally probable orders."""
-        if _OF_FACTORIALS & self._words or len(bounds) > 1 or density.inside:
+        spec, bounds = cut.spec, cut.bounds
+        if _OF_FACTORIALS & self._own.functions or len(bounds) > 1 or density.inside:
             return None
         alike = all(
             (shape := self._shapes.shape(argument, density.scope)) is not None and shape.rank == 0
             for argument in density.arguments
         )
-        if self._text(density.variate) != name or spec.array or not alike:
+        if self._text(density.variate) != cut.name or spec.array or not alike:
             return None
         (size,) = map(self._text, spec.dims)
         number = constant(size)
@@ -445,26 +438,25 @@ class HalfPriors:
             value = math.lgamma(number + 1)
         where = "outside of the declared order"
         if bounds:
-            family = FAMILIES[density.family]
-            centred = self._is_centre(density, family, bounds[0])
-            if self._is_corrected(density.family, bounds, centred):
+            if not cut.centred and self._depends(density, bounds):
                 return None
-            depends = () if centred else self._depends(density, bounds)
-            if depends:
-                return None
-            half = self._writer(density, bounds[0], None, centred).each()
+            half = self._writer(density, cut).each()
             if half is None:
                 return None
-            below = self._value(density, bounds[0], None, centred)
+            below = self._value(density, cut)
             each = f"{each} + {product([size], half)}"
             value = None if value is None or below is None else value + (number or 0) * below
             where = f"below 0 and {where}"
         added = f"{self._sum(density)} += {each};"
         remedy = self._remedy(density, "", added)
-        return HalfPrior(name, density, where, (), each, value, remedy, "", added)
+        return HalfPrior(cut.name, density, where, (), each, value, remedy, "", added)
 
-    def _of_vector(self, density: Density, name: str, spec: TypeSpec) -> HalfPrior | None:
+    def _of_vector(self, density: Density) -> HalfPrior | None:
         """Return the multivariate half prior of a vector; its factor has no closed form."""
+        name = self._parameter(density)
+        if name is None:
+            return None
+        spec = self._specs[name]
         sides = [
             side for side in ("lower", "upper") if self._bound(density, spec, side) is not None
         ]
@@ -478,12 +470,12 @@ class HalfPriors:
         where = "outside of the declared support"
         return HalfPrior(name, density, where, depends, None, None, None, "", "")
 
-    def _writer(
-        self, density: Density, low: Bound | None, high: Bound | None, centred: bool
-    ) -> Writer:
+    def _writer(self, density: Density, cut: _Cut) -> Writer:
         arguments = [self._rank(argument, density) for argument in density.arguments]
         ranks = self._rank(density.variate, density), arguments
-        return Writer(density, low, high, centred=centred, ranks=ranks, syntax=self._syntax)
+        return Writer(
+            density, cut.low, cut.high, centred=cut.centred, ranks=ranks, syntax=self._syntax
+        )
 
     def _rank(self, tokens: Range, density: Density) -> int | None:
         """Return the rank of an expression in the statement of a density."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
+from stanct.stan.syntax import Declare, ProgramBlock, Simple, Statement, Syntax, TypeSpec, walk
 
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
@@ -248,6 +248,12 @@ class Program:
         for statement in block.statements if block else ():
             if isinstance(statement, Declare):
                 yield from (self.syntax.word(token) for token, _ in statement.names)
+
+    def statements(self, *blocks: str) -> Iterator[Statement]:
+        """Yield every statement of these blocks, also those inside of others."""
+        for name in blocks:
+            if name in self.blocks:
+                yield from walk(self.blocks[name].statements)
 
     def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
         """Yield the statement, the token of the name, and the type of each parameter."""
