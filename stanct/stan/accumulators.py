@@ -17,7 +17,6 @@ from stanct.stan.syntax import (
     Statement,
     Syntax,
     TypeSpec,
-    walk,
 )
 from stanct.stan.walks import terms_of_sum
 
@@ -42,7 +41,7 @@ def accumulators(program: Program) -> frozenset[str]:
             declared.update(
                 (syntax.word(token), token) for token, value in statement.names if value
             )
-    for statement in (one for name in _BLOCKS for one in _all(program, name)):
+    for statement in program.statements(*_BLOCKS):
         name = syntax.word(statement.left.first) if isinstance(statement, Assign) else ""
         if isinstance(statement, Assign) and name in uses and _grows(syntax, statement):
             uses[name] += 1
@@ -61,9 +60,7 @@ def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
     found: dict[str, int] = {}
     for statement in statements:
         if isinstance(statement, Increment) and statement.accumulator == "target":
-            value = statement.value
-            chosen = any(syntax.word(token) == "?" for token in syntax.outermost(value))
-            for term, negative in [] if chosen else terms_of_sum(syntax, value):
+            for term, negative in terms_of_sum(syntax, statement.value):
                 if not negative and term.stop - term.first == 1:
                     found[syntax.word(term.first)] = term.first
     return found
@@ -76,11 +73,6 @@ def _grows(syntax: Syntax, statement: Assign) -> bool:
 
 def _is_scalar(spec: TypeSpec) -> bool:
     return spec.base == "real" and not (spec.array or spec.dims or spec.constraints)
-
-
-def _all(program: Program, name: str) -> list[Statement]:
-    block = program.blocks.get(name)
-    return list(walk(block.statements)) if block else []
 
 
 def _outermost(program: Program, name: str) -> list[Statement]:

@@ -13,7 +13,7 @@ from stanct.common.errors import ProgramError
 from stanct.stan.densities import Densities
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope
-from stanct.stan.syntax import Compound, Declare, ProgramBlock, Range, Statement, Tilde, walk
+from stanct.stan.syntax import Compound, Declare, ProgramBlock, Range, Statement, Tilde
 
 _FAMILY = re.compile(
     r"((?:multi_(?:normal(?:_cholesky|_prec)?|student_t(?:_cholesky)?|gp(?:_cholesky)?)"
@@ -54,11 +54,10 @@ class _Finder:
         self._program, self._syntax = program, program.syntax
         self._densities = Densities(program)
         self._functions = self._own()
-        block = program.blocks.get("generated quantities")
         # What flows into these is not followed.
         self._drawn = {
             self._syntax.word(token)
-            for one in walk(block.statements if block else ())
+            for one in program.statements("generated quantities")
             if isinstance(one, Declare)
             for token, _ in one.names
         }

@@ -164,13 +164,12 @@ class Densities:
         """
         ranges = [density.variate for density in self.found]
         outside: set[str] = set()
-        for block in _BLOCKS:
-            for statement in walk(self._statements(block)):
-                if isinstance(statement, Increment | Assign) and self.sum_of(statement):
-                    outside |= self._outside_densities(statement.value)
-                for name, arguments in self.calls(statement.tokens):
-                    own = not _DENSITY.fullmatch(name) and name in self._functions
-                    ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
+        for statement in self.program.statements(*_BLOCKS):
+            if isinstance(statement, Increment | Assign) and self.sum_of(statement):
+                outside |= self._outside_densities(statement.value)
+            for name, arguments in self.calls(statement.tokens):
+                own = not _DENSITY.fullmatch(name) and name in self._functions
+                ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
         for density in self.found:
             ranges += density.arguments if self.is_users(density.family) else ()
         reached = self._reached(outside.union(*map(self.names, ranges)))
@@ -190,14 +189,11 @@ class Densities:
 
     def _declared(self) -> frozenset[str]:
         found: set[str] = set()
-        for name, block in self.program.blocks.items():
-            if name == "functions":
-                continue
-            for statement in walk(block.statements):
-                if isinstance(statement, Declare):
-                    found.update(self.syntax.word(token) for token, _ in statement.names)
-                elif isinstance(statement, Compound) and statement.word == "for":
-                    found.add(self.syntax.word(statement.heads[0].first))
+        for statement in self.program.statements(*(self.program.blocks.keys() - {"functions"})):
+            if isinstance(statement, Declare):
+                found.update(self.syntax.word(token) for token, _ in statement.names)
+            elif isinstance(statement, Compound) and statement.word == "for":
+                found.add(self.syntax.word(statement.heads[0].first))
         return frozenset(found)
 
     def _flow(self, statements: Iterable[Statement], conditions: set[str]) -> None:
@@ -278,11 +274,12 @@ class Densities:
         return False
 
     def _find_holders(self) -> None:
-        assigned: list[tuple[str, Range]] = []
-        for block in _BLOCKS:
-            for statement in walk(self._statements(block)):
-                if isinstance(statement, Assign | Declare):
-                    assigned += self._assigned(statement)
+        assigned = [
+            pair
+            for statement in self.program.statements(*_BLOCKS)
+            if isinstance(statement, Assign | Declare)
+            for pair in self._assigned(statement)
+        ]
         before = -1
         while before < len(self._holders):
             before = len(self._holders)
@@ -295,13 +292,10 @@ class Densities:
             return [(word(statement.left.first), statement.value)]
         return [(word(token), value) for token, value in statement.names if value is not None]
 
-    def _statements(self, block: str) -> list[Statement]:
-        found = self.program.blocks.get(block)
-        return list(found.statements) if found else []
-
     def _read(self, block: str) -> None:
         compounds: list[Compound] = []
-        seen = self.shapes.walk(self._statements(block), self.shapes.globals())
+        found = self.program.blocks.get(block)
+        seen = self.shapes.walk(found.statements if found else (), self.shapes.globals())
         for statement, scope in seen:
             first = statement.tokens.first
             compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]
@@ -365,7 +359,7 @@ class Densities:
         scope: Scope,
     ) -> None:
         """Record every density in an expression."""
-        terms = self.summands(value)
+        terms = terms_of_sum(self.syntax, value)
         firsts = {term.first for term, negative in terms if not negative}
         ends = {term.stop for term, _ in terms}
         for name, arguments in self.calls(value):
@@ -426,12 +420,6 @@ class Densities:
             for token in range(*value)
             if token not in inside and self.names(Range(token, token + 1))
         }
-
-    def summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Split a sum into its terms; none for a choice between values. See `terms_of_sum`."""
-        syntax = self.syntax
-        chosen = any(syntax.word(token) == "?" for token in syntax.outermost(value))
-        return [] if chosen else terms_of_sum(syntax, value)
 
 
 def one_line(syntax: Syntax, tokens: Range) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stanct.stan.program import Program
+from stanct.stan.supports import is_compact
 from stanct.stan.syntax import (
     Assign,
     Compound,
@@ -22,7 +23,6 @@ from stanct.stan.syntax import (
     Range,
     Statement,
     Tilde,
-    TypeSpec,
     walk,
 )
 from stanct.stan.walks import terms_of_sum
@@ -40,12 +40,7 @@ _FIRST_NAMES = """
     rep_vector rep_row_vector rep_matrix rep_array segment head tail block sub_col sub_row col row
     to_matrix
 """
-_BOUNDED_TYPES = """
-    simplex unit_vector cholesky_factor_corr corr_matrix column_stochastic_matrix
-    row_stochastic_matrix
-"""
 _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
-_BOUNDED = frozenset(_BOUNDED_TYPES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
 _ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
 # Mapping from the name of each variable that a statement sees to its number.
@@ -149,7 +144,7 @@ class Dependence:
         return [
             self._syntax.word(name)
             for _, name, spec in self._program.parameter_declarations()
-            if self._syntax.word(name) not in covered and not _is_bounded(spec)
+            if self._syntax.word(name) not in covered and not is_compact(spec)
         ]
 
     # Data flow
@@ -315,7 +310,7 @@ class Dependence:
         assert isinstance(statement, Increment)
         terms = [
             Term(tokens, negative, self._part(tokens, tokens, seen, annotated))
-            for tokens, negative in self._summands(statement.value)
+            for tokens, negative in terms_of_sum(self._syntax, statement.value)
         ]
         if len({term.part for term in terms}) == 1:
             return [Term(statement.value, False, terms[0].part)]
@@ -387,14 +382,6 @@ class Dependence:
                 words |= {syntax.word(k) for k in range(*statement.variate)}
         return words
 
-    def _summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Split a sum into its terms; whole if it is no sum. See `terms_of_sum`."""
-        syntax = self._syntax
-        others = ("?", "||", "&&", "==", "!=", "<", "<=", ">", ">=")
-        if any(syntax.word(token) in others for token in syntax.outermost(value)):
-            return [(value, False)]
-        return terms_of_sum(syntax, value)
-
     def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
         """Yield every call of a function ending in `_lp`, which adds to the target."""
         for seen in self._seen:
@@ -461,10 +448,3 @@ class _Annotations:
                     "This annotation belongs to no statement that adds to the target.",
                     "Put it at the end of the statement's line, or behind the `{` of a loop.",
                 )
-
-
-def _is_bounded(spec: TypeSpec) -> bool:
-    """Return whether the values of a type lie in a bounded set."""
-    if spec.base == "tuple":
-        return all(_is_bounded(element) for element in spec.elements)
-    return spec.base in _BOUNDED or {"lower", "upper"} <= spec.constraints.keys()

@@ -21,18 +21,14 @@ from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPrior, HalfPriors, cuts_off
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.supports import constant
-from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec, walk
+from stanct.stan.supports import COMPACT, constant, is_compact
+from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec
 from stanct.stan.truncations import operand, product
 
 Kind = Literal[
     "half_prior", "on_surface", "flat_prior", "improper", "unused_parameter", "missing_constant"
 ]
 
-_COMPACT = frozenset(
-    {"simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr"}
-    | {"column_stochastic_matrix", "row_stochastic_matrix"}
-)
 # Types whose values fill a surface, and the densities on it that Stan has.
 _SURFACES: dict[str, tuple[str, str]] = {
     "unit_vector": ("vectors of length one", ""),
@@ -215,11 +211,9 @@ class _Finder:
             self.syntax.word(token): spec.base
             for _, token, spec in self.program.parameter_declarations()
         }
-        blocks = (self.program.blocks.get(name) for name in ("transformed parameters", "model"))
         added = [
             one_line(self.syntax, one.value)
-            for block in blocks
-            for one in walk(block.statements if block else ())
+            for one in self.program.statements("transformed parameters", "model")
             if isinstance(one, Increment | Assign) and self.densities.sum_of(one)
         ]
         for density in self.densities.found:
@@ -308,7 +302,7 @@ class _Finder:
 
     def _unused(self, statement: Declare, name: str, spec: TypeSpec) -> tuple[int, Omission]:
         said = f"`{name}` occurs in no statement that adds to the target"
-        if _is_compact(spec):
+        if is_compact(spec):
             said = f"{said}: its density is flat."
             correction, value, _ = self._volume(name, spec)
             if value is not None and abs(value) < NEGLIGIBLE:
@@ -323,13 +317,13 @@ class _Finder:
             said,
             correction=correction,
             value=value,
-            improper=not _is_compact(spec),
+            improper=not is_compact(spec),
         )
 
     def _flat(
         self, statement: Declare, name: str, spec: TypeSpec
     ) -> Iterator[tuple[int, Omission]]:
-        if not _is_compact(spec):
+        if not is_compact(spec):
             yield self._omission(
                 statement.tokens,
                 "improper",
@@ -374,7 +368,7 @@ class _Finder:
                 _times(sizes, value),
                 remedy if len(sizes) < 2 else None,
             )
-        if spec.base in _COMPACT or spec.base == "tuple":
+        if spec.base in COMPACT or spec.base == "tuple":
             return None, None, None
         low, high = spec.constraints["lower"], spec.constraints["upper"]
         seen = self.densities
@@ -416,7 +410,7 @@ class _Finder:
                 )
 
     def _is_of_unit_volume(self, name: str, spec: TypeSpec) -> bool:
-        value = self._volume(name, spec)[1] if _is_compact(spec) else None
+        value = self._volume(name, spec)[1] if is_compact(spec) else None
         return value is not None and abs(value) < NEGLIGIBLE
 
     # Hand-written increments
@@ -445,12 +439,6 @@ def _half_sentence(half: HalfPrior) -> str:
     if half.value is None:
         return f"{said}, so that the density is not normalised and log Z is too small."
     return f"{said}, so that log Z is too small by {half.value:.4f}."
-
-
-def _is_compact(spec: TypeSpec) -> bool:
-    if spec.base == "tuple":
-        return all(_is_compact(element) for element in spec.elements)
-    return spec.base in _COMPACT or {"lower", "upper"} <= spec.constraints.keys()
 
 
 def _times(sizes: list[str], value: float | None) -> float | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.supports import constant
 from stanct.stan.syntax import Assign, Compound, Declare, Increment, Range, Statement
+from stanct.stan.walks import terms_of_sum
 
 _PROBABILITY = re.compile(r"(?P<family>\w+)_l?c?cdf")
 _BLOCKS = ("transformed data", "transformed parameters", "model")
@@ -117,14 +118,14 @@ class OwnConstants:
         """Yield the constants in the value of a statement."""
         self.functions.update(name for name, _ in self._densities.calls(value))
         is_added = bool(self._densities.sum_of(statement))
-        terms = self._densities.summands(value) if is_added else []
-        for term, negative in terms or [(value, True)]:
-            several = looped or not terms or self._has_factor(term)
+        terms = terms_of_sum(self._syntax, value) if is_added else [(value, True)]
+        for term, negative in terms:
+            several = looped or not is_added or self._has_factor(term)
             number = constant(one_line(self._syntax, term))
             known = [*self._probabilities(term)]
             if self._has_log_two(term):
                 yield _Constant(statement, "", frozenset(), (), several)
-            elif terms and number:
+            elif is_added and number:
                 of_one = abs(abs(number) - math.log(2)) < 1e-3
                 yield _Constant(statement, "", frozenset(), (), several or not of_one)
             words = {self._syntax.word(token) for token in range(*term)}
