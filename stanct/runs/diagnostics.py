@@ -294,7 +294,7 @@ def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check
         return ()
     found = check(
         "tails",
-        len(along),
+        0 if reached else len(along),
         0,
         reached,
         f"The density has heavy tails along {first_few(along)}"
@@ -314,14 +314,10 @@ def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
     weights
         What the weights are, as the subject of a sentence.
     """
-    return check(
-        name,
-        tail.shape,
-        MOST_SHAPE,
-        not tail.is_heavy,
-        f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws.",
-        remedy,
-    )
+    said = f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws"
+    if tail.shape > MOST_SHAPE and not tail.is_heavy:
+        said += ", so that no few decide"
+    return check(name, tail.shape, MOST_SHAPE, not tail.is_heavy, f"{said}.", remedy)
 
 
 def base_tail_check(base_delta: Array) -> Check:
