@@ -158,6 +158,28 @@ def test_circles_are_cut(bounds: str, prior: str, value: float | None) -> None:
     assert log_z(mended) == pytest.approx(0, abs=2e-6) and omissions(mended) == ()
 
 
+@pytest.mark.parametrize(
+    ("bounds", "truncation", "remedy"),
+    [
+        ("lower=1", "T[0, ]", "T[1, ]"),
+        ("lower=0, upper=1", "T[0, ]", "T[0, 1]"),
+        ("lower=-1, upper=1", "T[, 1]", "T[-1, 1]"),
+        ("lower=0", "T[0, 1]", None),
+        ("lower=0, upper=2", "T[0.5, 1]", None),
+    ],
+)
+def test_truncations_that_are_wider_than_the_bounds(
+    bounds: str, truncation: str, remedy: str | None
+) -> None:
+    written = program(f"real<{bounds}> s;", f"s ~ normal(0.2, 1) {truncation};")
+    found = omissions(written)
+    assert [one.remedy for one in found] == ([f"s ~ normal(0.2, 1) {remedy};"] if remedy else [])
+    if remedy:
+        assert found[0].value == pytest.approx(-log_z(written), abs=2e-6)
+        mended = program(f"real<{bounds}> s;", str(found[0].remedy))
+        assert omissions(mended) == () and log_z(mended) == pytest.approx(0, abs=2e-6)
+
+
 def test_sums_of_zero_lack_a_dimension() -> None:
     source = "sum_to_zero_vector[K] z;", "z ~ normal(0, 2);"
     written = program(source[0].replace("K", "3"), source[1])
@@ -333,6 +355,25 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         BOTH, FINE + "s ~ normal(0, 1); for (n in 1:N) target += log_sum_exp(log(0.5) + "
         "normal_lpdf(y[n] | m, 1), log(0.5) + normal_lpdf(y[n] | 0, s));", {"data": Y},
         "half_prior:s",
+    ),
+    "a function of a parameter": ("real x;", "exp(x) ~ gamma(3, 1);", {}, "missing_constant:x"),
+    "a function on the unit interval": (
+        "real<lower=0, upper=1> p;", "logit(p) ~ normal(0, 1);", {}, "missing_constant:p"
+    ),
+    "a function of a positive parameter": (
+        "real<lower=0> v;", "target += gamma_lpdf(inv(v) | 2, 3);", {}, "missing_constant:v"
+    ),
+    "a sum of parameters": (
+        PAIR, "s ~ exponential(1); t ~ exponential(1); s - t ~ normal(0, 1);", {},
+        "missing_constant:s t",
+    ),
+    "made of a parameter": (
+        "real x;", "s ~ lognormal(0, 1);", {"transformed_parameters": "real s = exp(x);"},
+        "missing_constant:x",
+    ),
+    "put together": (
+        "vector[2] a; real b; matrix[2, 2] m;", "append_row(a, b) ~ normal(0, 1); "
+        "to_vector(m[1]) ~ normal(0, 1); row(m, 2) ~ normal(0, 1);", {}, "",
     ),
     "order corrected": ("ordered[3] c;", "c ~ normal(0, 1); target += lgamma(4);", {}, ""),
     "kept in a variable": (

@@ -33,6 +33,13 @@ _DENSITY = re.compile(r"(?P<family>\w+?)_lu?p[dm]f")
 _PROBABILITY = re.compile(r"(?P<family>\w+?)_(?:l?c?cdf)")
 _SIZES = frozenset({"size", "num_elements", "rows", "cols"})
 _BLOCKS = ("transformed parameters", "model")
+# Functions that put elements together, or take some.
+_TOGETHER_NAMES = """
+    to_vector to_row_vector to_matrix to_array_1d to_array_2d append_row append_col append_array
+    head tail segment row col sub_row sub_col block diagonal reverse
+"""
+_TOGETHER = frozenset(_TOGETHER_NAMES.split())
+_OPERATORS = frozenset({"+", "-", "*", "/", "^", ".*", "./", ".^", "%"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,12 @@ class Densities:
         for block in ("transformed data", *_BLOCKS):
             if block in program.blocks:
                 self._flow(program.blocks[block].statements, set())
+        # Variables that are more than a parameter by another name.
+        self._made = frozenset(
+            name
+            for name, value in self._all_assigned()
+            if self.syntax.text(value) not in self.parameters
+        )
         self.sums = accumulators(program)
         # Variables to which the log of a density is assigned, directly or through another variable.
         self._holders: set[str] = set()
@@ -156,6 +169,15 @@ class Densities:
     def roots(self, names: Iterable[str]) -> set[str]:
         """Return the parameters on whose values the named variables depend."""
         return self._reached(names) & self.parameters
+
+    def is_made(self, tokens: Range) -> bool:
+        """Return whether an expression is made of parameters alone, and not only put together."""
+        names = self.names(tokens)
+        if not names or self._reached(names) & set(self.program.data_names):
+            return False
+        calls = {name for name, _ in self.calls(tokens)} - _TOGETHER
+        words = {self.syntax.word(token) for token in self.syntax.outermost(tokens)}
+        return bool(calls or words & _OPERATORS or names & self._made)
 
     def perhaps_observed(self) -> set[str]:
         """Return the data that may be observations: all but those that no variate depends on.
@@ -274,16 +296,19 @@ class Densities:
         return False
 
     def _find_holders(self) -> None:
-        assigned = [
+        assigned = self._all_assigned()
+        before = -1
+        while before < len(self._holders):
+            before = len(self._holders)
+            self._holders.update(name for name, value in assigned if self.has_density(value))
+
+    def _all_assigned(self) -> list[tuple[str, Range]]:
+        return [
             pair
             for statement in self.program.statements(*_BLOCKS)
             if isinstance(statement, Assign | Declare)
             for pair in self._assigned(statement)
         ]
-        before = -1
-        while before < len(self._holders):
-            before = len(self._holders)
-            self._holders.update(name for name, value in assigned if self.has_density(value))
 
     def _assigned(self, statement: Assign | Declare) -> list[tuple[str, Range]]:
         """Return each variable that a statement assigns, with the assigned value."""

@@ -10,15 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.own_constants import Candidate, OwnConstants
-from stanct.stan.program import Program
-from stanct.stan.rewrite import Edit
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
 from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
-from stanct.stan.truncations import Bound, Writer, cuts, operand, product
+from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, operand, product
 
 _ORDERED = frozenset({"ordered", "positive_ordered"})
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
@@ -29,56 +26,6 @@ _CHOOSING = frozenset({"if", "while"})
 _NOTHING = 1e-9
 _WORD = re.compile(r"\w+")
 _OF_FACTORIALS = frozenset({"lgamma", "tgamma", "lfactorial", "log_rising_factorial"})
-
-
-@dataclass(frozen=True)
-class HalfPrior:
-    """A prior that has mass outside of the declared support.
-
-    Attributes
-    ----------
-    name
-        Name of the parameter.
-    density
-        Prior of the parameter.
-    where
-        Description of where the mass lies that is left out.
-    depends_on
-        Parameters on which the missing factor depends; empty if the factor is constant.
-    correction, value, remedy
-        See `omissions.Omission`.
-    truncation
-        Truncation to insert before the statement's semicolon, e.g. ` T[0, ]`; empty if `added`
-        normalises the prior, or if nothing does.
-    added
-        Statement that normalises the prior if no truncation does; otherwise empty.
-    """
-
-    name: str
-    density: Density = field(repr=False)
-    where: str
-    depends_on: tuple[str, ...]
-    correction: str | None
-    value: float | None
-    remedy: str | None
-    truncation: str
-    added: str
-
-    def edits(self, program: Program) -> list[Edit]:
-        """Return the edits of the program's text that normalise the prior."""
-        tokens, syntax = self.density.statement.tokens, program.syntax
-        semicolon = syntax.tokens[tokens.stop - 1]
-        if self.truncation:
-            return [Edit(semicolon.start, semicolon.start, self.truncation)]
-        if not self.added:
-            return []
-        start = syntax.start(tokens.first)
-        if syntax.word(tokens.first - 1) in (";", "{", "}"):
-            return [Edit(semicolon.end, semicolon.end, f" {self.added}")]
-        return [
-            Edit(start, start, "{ "),
-            Edit(semicolon.end, semicolon.end, f" {self.added} }}"),
-        ]
 
 
 def _is_arc(low: Bound | None, high: Bound | None, period: float) -> bool:
@@ -96,29 +43,8 @@ def cuts_off(spec: TypeSpec) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """How the support of a parameter cuts off mass of its prior.
-
-    Attributes
-    ----------
-    conditional
-        Whether it depends on the data if it does.
-    centred
-        Whether the only bound is the centre of a symmetric family.
-    """
-
-    name: str
-    spec: TypeSpec
-    low: Bound | None
-    high: Bound | None
-    conditional: bool
-    centred: bool
-
-    @property
-    def bounds(self) -> tuple[Bound, ...]:
-        """The bounds beyond which there is mass."""
-        return tuple(bound for bound in (self.low, self.high) if bound is not None)
+def _is_truncated(density: Density) -> bool:
+    return isinstance(density.statement, Tilde) and density.statement.truncated
 
 
 class HalfPriors:
@@ -152,7 +78,8 @@ class HalfPriors:
     def found(self) -> Iterator[HalfPrior]:
         """Yield the half priors in the order of the text."""
         for density in self._densities.found:
-            if density.added and not self._densities.is_users(density.family):
+            stands = density.added or _is_truncated(density)
+            if stands and not self._densities.is_users(density.family):
                 half = self._half_prior(density)
                 if half is not None:
                     yield half
@@ -208,14 +135,16 @@ class HalfPriors:
         value = self._value(density, cut)
         if value is not None and value < _NOTHING:
             return None
-        writer = self._writer(density, cut)
         where = " and ".join(
             f"{side} the declared bound {bound.text}"
             for side, bound in (("below", cut.low), ("above", cut.high))
             if bound is not None
         )
+        if _is_truncated(density):
+            return self._truncated_elsewhere(density, cut, where, depends)
         if cut.conditional:
             where = f"{where}, unless that is an end of the family's support,"
+        writer = self._writer(density, cut)
         correction, value = self._total(density, cut.spec, writer.each(), value, writer)
         truncation = writer.truncation()
         repeats = self._counts(density, cut.spec) if writer.is_repeated else []
@@ -230,6 +159,36 @@ class HalfPriors:
             self._remedy(density, truncation, added),
             truncation,
             added,
+        )
+
+    def _truncated_elsewhere(
+        self, density: Density, cut: Cut, where: str, depends: tuple[str, ...]
+    ) -> HalfPrior | None:
+        """Return the half prior of a parameter whose bounds are within the truncation."""
+        statement = density.statement
+        assert isinstance(statement, Tilde)
+        if cut.spec.base in _ORDERED or cut.conditional:
+            return None
+        kept = [
+            None if end is None else self._text(end) for end in (statement.lower, statement.upper)
+        ]
+        bounds = cut.low, cut.high
+        ends = [b.text if b else end for b, end in zip(bounds, kept, strict=True)]
+        inside, whole = self._log_mass(density, *ends), self._log_mass(density, *kept)
+        is_one = density.variate.stop - density.variate.first == 1 and not cut.spec.rank
+        known = inside is not None and whole is not None and is_one and not density.inside
+        text = self._text(Range(statement.tokens.first, statement.tokens.stop))
+        truncation = f"T[{ends[0] or ''}, {ends[1] or ''}];"
+        return HalfPrior(
+            cut.name,
+            density,
+            where,
+            depends,
+            None,
+            whole - inside if known and not depends else None,
+            f"{text[: text.rindex(' T[')]} {truncation}",
+            "",
+            "",
         )
 
     def _sum(self, density: Density) -> str:
@@ -259,7 +218,7 @@ class HalfPriors:
         name = self._reference(density.variate)
         return None if name in self._several or not self._is_prior(density) else name
 
-    def _cut(self, density: Density) -> _Cut | None:
+    def _cut(self, density: Density) -> Cut | None:
         """Return how the support of a parameter cuts off mass of its prior; None if it does not."""
         name, family = self._parameter(density), FAMILIES.get(density.family)
         if name is None or family is None:
@@ -272,22 +231,30 @@ class HalfPriors:
         if math.isfinite(family.period) and not _is_arc(low, high, family.period):
             low = high = None
         else:
-            low, low_if = cuts(low, self._end(density, family.low, family.low_argument), 1)
-            high, high_if = cuts(high, self._end(density, family.high, family.high_argument), -1)
+            low, low_if = cuts(low, self._end(density, family, "lower"), 1)
+            high, high_if = cuts(high, self._end(density, family, "upper"), -1)
             conditional = low_if or high_if
         bounds = tuple(bound for bound in (low, high) if bound is not None)
         if not bounds and spec.base not in _ORDERED:
             return None
         centred = len(bounds) == 1 and self._is_centre(density, family, bounds[0])
-        return _Cut(name, spec, low, high, conditional, centred)
+        return Cut(name, spec, low, high, conditional, centred)
 
-    def _end(self, density: Density, end: float, argument: int | None) -> float | str:
-        """Return an end of the support: a number, or the text of the argument that sets it."""
-        if argument is None:
-            return end
-        if argument >= len(density.arguments):
-            return "?"
-        text = self._text(density.arguments[argument])
+    def _end(self, density: Density, family: Family, side: str) -> float | str:
+        """Return an end of the support: a number, or the text of what sets it."""
+        low = side == "lower"
+        argument = family.low_argument if low else family.high_argument
+        tokens = None
+        if isinstance(density.statement, Tilde):
+            tokens = density.statement.lower if low else density.statement.upper
+        if tokens is None and argument is None:
+            return family.low if low else family.high
+        if tokens is None and argument is not None:
+            if argument >= len(density.arguments):
+                return "?"
+            tokens = density.arguments[argument]
+        assert tokens is not None
+        text = self._text(tokens)
         number = constant(text)
         return text if number is None else number
 
@@ -355,21 +322,27 @@ class HalfPriors:
             name in self._densities.roots(self._densities.names(other.tokens)) for other in others
         )
 
-    def _value(self, density: Density, cut: _Cut) -> float | None:
+    def _value(self, density: Density, cut: Cut) -> float | None:
         """Return the missing log factor of one element, or None if a number is not in the text."""
         if cut.centred:
             return math.log(2)
+        ends = [None if bound is None else bound.text for bound in (cut.low, cut.high)]
+        log_mass = self._log_mass(density, *ends)
+        return None if log_mass is None else -log_mass
+
+    def _log_mass(self, density: Density, low: str | None, high: str | None) -> float | None:
+        """Return the log of the mass between ends, or None if a number is not in the text."""
         arguments = [constant(self._text(argument)) for argument in density.arguments]
         ends = [
-            infinite if bound is None else constant(bound.text)
-            for bound, infinite in ((cut.low, -math.inf), (cut.high, math.inf))
+            infinite if text is None else constant(text)
+            for text, infinite in ((low, -math.inf), (high, math.inf))
         ]
         numbers = [number for number in (*arguments, *ends) if number is not None]
         if len(numbers) < len(arguments) + 2:
             return None
         *known, start, end = numbers
         inside = mass(density.family, known, start, end)
-        return None if inside is None else -math.log(inside)
+        return None if inside is None else math.log(inside)
 
     def _total(
         self,
@@ -418,7 +391,7 @@ class HalfPriors:
 
     # Vectors
 
-    def _of_ordered(self, density: Density, cut: _Cut) -> HalfPrior | None:
+    def _of_ordered(self, density: Density, cut: Cut) -> HalfPrior | None:
         """Return the half prior of an ordered vector, one of K! equally probable orders."""
         spec, bounds = cut.spec, cut.bounds
         if _OF_FACTORIALS & self._own.functions or len(bounds) > 1 or density.inside:
@@ -470,7 +443,7 @@ class HalfPriors:
         where = "outside of the declared support"
         return HalfPrior(name, density, where, depends, None, None, None, "", "")
 
-    def _writer(self, density: Density, cut: _Cut) -> Writer:
+    def _writer(self, density: Density, cut: Cut) -> Writer:
         arguments = [self._rank(argument, density) for argument in density.arguments]
         ranks = self._rank(density.variate, density), arguments
         return Writer(

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.half_priors import HalfPrior, HalfPriors, cuts_off
+from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.supports import COMPACT, constant, is_compact
 from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec
-from stanct.stan.truncations import operand, product
+from stanct.stan.truncations import HalfPrior, operand, product
 
 Kind = Literal[
     "half_prior", "on_surface", "flat_prior", "improper", "unused_parameter", "missing_constant"
@@ -107,7 +107,7 @@ def omissions(program: Program) -> tuple[Omission, ...]:
     finder = _Finder(program)
     found = [
         *finder.half_priors(), *finder.on_surfaces(), *finder.parameters(), *finder.increments(),
-        *finder.unchecked(),
+        *finder.transformed(), *finder.unchecked(),
     ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
 
@@ -158,6 +158,10 @@ class _Finder:
         self.program, self.syntax = program, program.syntax
         self.densities = Densities(program)
         self._doubled = self._with_several()
+        # Parameters in increments by hand, and those of which something is made that has a density.
+        by_hand = [*self.densities.increments, *self.densities.jacobians]
+        self._by_hand = self._roots(*(one.value for one in by_hand))
+        self._made = set[str]()
         halves = HalfPriors(self.densities)
         self._own = halves.with_own()
         self._halves = [
@@ -166,6 +170,10 @@ class _Finder:
             if self._key(half.density) not in self._doubled
             and (half.value is None or abs(half.value) >= NEGLIGIBLE)
         ]
+
+    def _roots(self, *ranges: Range) -> set[str]:
+        seen = self.densities
+        return seen.roots(set[str]().union(*map(seen.names, ranges)))
 
     def renormalisable(self) -> list[HalfPrior]:
         """Return the half priors that a constant normalises."""
@@ -200,7 +208,7 @@ class _Finder:
             yield self._omission(
                 last.statement.tokens,
                 "missing_constant",
-                tuple(sorted(self.densities.roots(self.densities.names(last.variate)))),
+                tuple(sorted(self._roots(last.variate))),
                 f"`{variate}` has a density in line {place.line} already: if both are its prior, "
                 "their product is not normalised, and its constant is not known.",
             )
@@ -250,7 +258,7 @@ class _Finder:
         term = " + ".join([half, *(f"log({text(scale)})" for scale in scales)])
         total = seen.sum_of(density.statement) or "target"
         remedy = f"{one_line(self.syntax, density.statement.tokens)} {total} += {term};"
-        roots = seen.roots(set[str]().union(*map(seen.names, scales)))
+        roots = self._roots(*scales)
         if roots:
             said = (
                 f"the missing factor depends on {', '.join(sorted(roots))}, so that the posterior"
@@ -372,7 +380,7 @@ class _Finder:
             return None, None, None
         low, high = spec.constraints["lower"], spec.constraints["upper"]
         seen = self.densities
-        if seen.roots(seen.names(low) | seen.names(high)):
+        if self._roots(low, high):
             return None, None, None
         sizes += [text(size) for size in spec.dims]
         ends = one_line(self.syntax, low), one_line(self.syntax, high)
@@ -395,11 +403,10 @@ class _Finder:
     def unchecked(self) -> Iterator[tuple[int, Omission]]:
         """Yield the parameters with bounds that have a prior, but in no statement of its own."""
         seen = self.densities
-        by_hand = [*seen.increments, *seen.jacobians]
-        told = seen.roots(set[str]().union(*(seen.names(one.value) for one in by_hand)))
         for statement, token, spec in self.program.parameter_declarations():
             name = self.syntax.word(token)
-            hidden = name in (seen.in_variates | seen.by_hand) - told - self._own
+            told = self._by_hand | self._own | self._made
+            hidden = name in (seen.in_variates | seen.by_hand) - told
             if hidden and cuts_off(spec) and not self._is_of_unit_volume(name, spec):
                 yield self._omission(
                     statement.tokens,
@@ -407,6 +414,21 @@ class _Finder:
                     (name,),
                     f"`{name}` has no prior in a statement of its own, such as `{name} ~ ...;`: "
                     "whether it is normalised on the declared support cannot be checked.",
+                )
+
+    def transformed(self) -> Iterator[tuple[int, Omission]]:
+        """Yield the densities of what is made of parameters, which may lack a Jacobian."""
+        for density in self.densities.found:
+            roots = self._roots(density.variate)
+            if density.added and roots - self._by_hand and self.densities.is_made(density.variate):
+                self._made |= roots
+                text = one_line(self.syntax, density.variate)
+                yield self._omission(
+                    density.statement.tokens,
+                    "missing_constant",
+                    tuple(sorted(roots)),
+                    f"This is a density of `{text}`, and not of a parameter: whether a Jacobian "
+                    "or a constant is missing cannot be checked.",
                 )
 
     def _is_of_unit_volume(self, name: str, spec: TypeSpec) -> bool:
@@ -418,11 +440,10 @@ class _Finder:
     def increments(self) -> Iterator[tuple[int, Omission]]:
         """Yield the increments of the target that call no density."""
         for statement in self.densities.increments:
-            names = self.densities.roots(self.densities.names(statement.value))
             yield self._omission(
                 statement.tokens,
                 "missing_constant",
-                tuple(sorted(names)),
+                tuple(sorted(self._roots(statement.value))),
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
