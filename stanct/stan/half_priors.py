@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.own_constants import Candidate, OwnConstants
+from stanct.stan.own_constants import OwnConstants
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
 from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
 from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, operand, product
@@ -65,15 +65,9 @@ class HalfPriors:
         }
         self._several = self._with_several()
         self._own = OwnConstants(densities)
-        cuts = {id(one): cut for one in densities.found if (cut := self._cut(one)) is not None}
-        corrected = self._own.corrected(
-            [
-                Candidate(one, tuple(bound.text for bound in cut.bounds), cut.centred)
-                for one in densities.found
-                if (cut := cuts.get(id(one))) is not None
-            ]
-        )
-        self._cuts = {one: cut for one, cut in cuts.items() if one not in corrected}
+        cut = [(one, cut) for one in densities.found if (cut := self._cut(one)) is not None]
+        corrected = self._own.corrected(cut)
+        self._cuts = {id(one): cut for one, cut in cut if id(one) not in corrected}
 
     def found(self) -> Iterator[HalfPrior]:
         """Yield the half priors in the order of the text."""

@@ -16,19 +16,11 @@ from dataclasses import dataclass
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.supports import constant
 from stanct.stan.syntax import Assign, Compound, Declare, Increment, Range, Statement
+from stanct.stan.truncations import Cut
 from stanct.stan.walks import terms_of_sum
 
 _PROBABILITY = re.compile(r"(?P<family>\w+)_l?c?cdf")
 _BLOCKS = ("transformed data", "transformed parameters", "model")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A prior that is cut off at these bounds, which a symmetric one may have as its centre."""
-
-    density: Density
-    bounds: tuple[str, ...]
-    centred: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,32 +71,32 @@ class OwnConstants:
             for found in self._of(statement, value, any(value.first in loop for loop in loops))
         ]
 
-    def corrected(self, candidates: Sequence[Candidate]) -> set[int]:
-        """Return the identities of the densities whose missing factor the program adds."""
+    def corrected(self, priors: Sequence[tuple[Density, Cut]]) -> set[int]:
+        """Return the identities of the priors whose missing factor the program adds."""
         found: set[int] = set()
-        owners = {id(one.density.statement) for one in candidates}
+        owners = {id(prior.statement) for prior, _ in priors}
         apart = [one for one in self._constants if id(one.statement) not in owners]
         inside = [one for one in self._constants if id(one.statement) in owners]
         for constants, exact in ((inside, True), (inside, False), (apart, True), (apart, False)):
-            for candidate in candidates:
-                if id(candidate.density) in found:
+            for prior, cut in priors:
+                if id(prior) in found:
                     continue
                 for one in constants:
-                    near = constants is apart or one.statement is candidate.density.statement
-                    if near and self._serves(one, candidate, exact):
-                        found.add(id(candidate.density))
+                    near = constants is apart or one.statement is prior.statement
+                    if near and self._serves(one, prior, cut, exact):
+                        found.add(id(prior))
                         if not one.several:
                             constants.remove(one)
                         break
         return found
 
-    def _serves(self, one: _Constant, candidate: Candidate, exact: bool) -> bool:
+    def _serves(self, one: _Constant, prior: Density, cut: Cut, exact: bool) -> bool:
         if not one.family:
-            return candidate.centred
-        given = [one_line(self._syntax, argument) for argument in candidate.density.arguments]
+            return cut.centred
+        given = [one_line(self._syntax, argument) for argument in prior.arguments]
         return (
-            one.family == candidate.density.family
-            and any(_alike(a, b) for a in one.bounds for b in candidate.bounds)
+            one.family == prior.family
+            and any(_alike(a, b.text) for a in one.bounds for b in cut.bounds)
             and len(given) == len(one.arguments)
             and all(_alike(a, b, exact) for a, b in zip(given, one.arguments, strict=True))
         )
