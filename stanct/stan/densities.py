@@ -107,10 +107,7 @@ class Densities:
         self.program, self.syntax = program, program.syntax
         self.shapes = Shapes(program.syntax)
         self.parameters = frozenset(program.parameter_names)
-        functions = program.blocks.get("functions")
-        self._functions: dict[str, list[Function]] = {}
-        for function in functions.functions if functions else ():
-            self._functions.setdefault(self.syntax.word(function.name), []).append(function)
+        self._functions = program.functions
         self._closures: dict[str, frozenset[str]] = {}
         self._variables = self._declared()
         self._flows: dict[str, set[str]] = {}

@@ -350,14 +350,10 @@ class Dependence:
     def _inner_variates(self, tokens: Range, scope: Numbering) -> set[int]:
         """Data and parameters that a user's functions give to densities as the variate."""
         found, syntax = set[int](), self._syntax
-        block = self._program.blocks.get("functions")
         for token in range(*tokens):
-            for function in block.functions if block else ():
-                if (
-                    syntax.word(function.name) != syntax.word(token)
-                    or token + 1 not in syntax.partner
-                ):
-                    continue
+            if token + 1 not in syntax.partner:
+                continue
+            for function in self._program.functions.get(syntax.word(token), ()):
                 inside = Range(token + 2, syntax.partner[token + 1])
                 given = [part for rest in syntax.split(inside, "|") for part in syntax.split(rest)]
                 for (_, name), argument in zip(function.arguments, given, strict=False):
@@ -366,9 +362,7 @@ class Dependence:
         return found
 
     def _calls_users(self, tokens: Range) -> bool:
-        block = self._program.blocks.get("functions")
-        names = {self._syntax.word(f.name) for f in block.functions} if block else set[str]()
-        return any(self._syntax.word(token) in names for token in range(*tokens))
+        return any(self._syntax.word(token) in self._program.functions for token in range(*tokens))
 
     def _variates_of(self, function: Function) -> set[str]:
         """Words that stand in the variate of a density in a function's body."""

@@ -12,7 +12,16 @@ from pathlib import Path
 
 from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Declare, ProgramBlock, Simple, Statement, Syntax, TypeSpec, walk
+from stanct.stan.syntax import (
+    Declare,
+    Function,
+    ProgramBlock,
+    Simple,
+    Statement,
+    Syntax,
+    TypeSpec,
+    walk,
+)
 
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
@@ -248,6 +257,14 @@ class Program:
         for statement in block.statements if block else ():
             if isinstance(statement, Declare):
                 yield from (self.syntax.word(token) for token, _ in statement.names)
+
+    @cached_property
+    def functions(self) -> Mapping[str, Sequence[Function]]:
+        """The functions of the functions block by name; those of one name differ in arguments."""
+        block, found = self.blocks.get("functions"), dict[str, list[Function]]()
+        for function in block.functions if block else ():
+            found.setdefault(self.syntax.word(function.name), []).append(function)
+        return found
 
     def statements(self, *blocks: str) -> Iterator[Statement]:
         """Yield every statement of these blocks, also those inside of others."""
