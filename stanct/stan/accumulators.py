@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stanct.stan.program import Program
-from stanct.stan.syntax import (
-    Assign,
-    Compound,
-    Declare,
-    Increment,
-    Statement,
-    Syntax,
-    TypeSpec,
-)
+from stanct.stan.syntax import Assign, Compound, Declare, Increment, Statement, Syntax, TypeSpec
 from stanct.stan.walks import terms_of_sum
 
 _BLOCKS = ("transformed parameters", "model")
@@ -77,9 +69,8 @@ def _is_scalar(spec: TypeSpec) -> bool:
 
 def _outermost(program: Program, name: str) -> list[Statement]:
     """Statements that run exactly once, with those in blocks of their own."""
-    block = program.blocks.get(name)
     found: list[Statement] = []
-    open_ = list(block.statements) if block else []
+    open_ = list(program.syntax.statements(name))
     while open_:
         statement = open_.pop(0)
         found.append(statement)
@@ -90,6 +81,6 @@ def _outermost(program: Program, name: str) -> list[Statement]:
 
 def _counts(program: Program) -> Counter[str]:
     """How often each name stands in the blocks whose statements make the target."""
-    blocks = [program.blocks[name] for name in _BLOCKS if name in program.blocks]
-    tokens = (program.syntax.tokens[k] for one in blocks for k in range(one.opening, one.closing))
+    syntax = program.syntax
+    tokens = (syntax.tokens[k] for name in _BLOCKS for k in range(*syntax.block_range(name)))
     return Counter(token.text for token in tokens if token.kind == "name")

@@ -51,12 +51,6 @@ def corrections(program: Program) -> tuple[str, ...] | None:
 
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:
     """A Stan program of one real parameter whose log density is the sum of the expressions."""
-    blocks = (program.blocks.get(name) for name in _BEFORE)
-    syntax = program.syntax
-    texts = [
-        program.expanded[syntax.start(block.keyword) : syntax.tokens[block.closing].end]
-        for block in blocks
-        if block is not None
-    ]
+    texts = [program.syntax.block_text(name) for name in _BEFORE if name in program.blocks]
     terms = "".join(f"  target += {expression};\n" for expression in expressions)
     return "\n".join([*texts, "parameters {\n  real at;\n}", f"model {{\n{terms}}}\n"])
