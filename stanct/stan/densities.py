@@ -212,7 +212,7 @@ class Densities:
             if isinstance(statement, Declare):
                 found.update(self.syntax.word(token) for token, _ in statement.names)
             elif isinstance(statement, Compound) and statement.word == "for":
-                found.add(self.syntax.word(statement.heads[0].first))
+                found.add(self.syntax.loop_variable(statement))
         return frozenset(found)
 
     def _flow(self, statements: Iterable[Statement], conditions: set[str]) -> None:
@@ -254,7 +254,7 @@ class Densities:
         for token in range(*tokens):
             is_name = self.syntax.tokens[token].kind == "name"
             if is_name and self.syntax.word(token + 1) == "(" and token + 1 < tokens.stop:
-                arguments = Range(token + 2, self.syntax.partner[token + 1])
+                arguments = self.syntax.inside(token + 1)
                 yield self.syntax.word(token), arguments
 
     def is_users(self, family: str) -> bool:
@@ -316,8 +316,7 @@ class Densities:
 
     def _read(self, block: str) -> None:
         compounds: list[Compound] = []
-        found = self.program.blocks.get(block)
-        seen = self.shapes.walk(found.statements if found else (), self.shapes.globals())
+        seen = self.shapes.walk(self.syntax.statements(block), self.shapes.globals())
         for statement, scope in seen:
             first = statement.tokens.first
             compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]

@@ -106,10 +106,7 @@ class Dependence:
         self.mixed: list[int] = []
         scope: Numbering = {}
         for name in ("data", "transformed data", "parameters", "transformed parameters", "model"):
-            block = program.blocks.get(name)
-            if block is None:
-                continue
-            for seen in self._walk(block.statements, scope, frozenset(), ()):
+            for seen in self._walk(program.syntax.statements(name), scope, frozenset(), ()):
                 self._note(seen, name)
         self._settle()
         self._annotations = _Annotations(program)
@@ -254,15 +251,14 @@ class Dependence:
     def _kinds_in(self, tokens: Range, scope: Numbering) -> set[str]:
         """The parts of the model to which densities in an expression belong, by their variates."""
         found, syntax = set[str](), self._syntax
-        for token in range(*tokens):
-            if _DENSITY.fullmatch(syntax.word(token)) and syntax.word(token + 1) == "(":
-                inside = Range(token + 2, syntax.partner[token + 1])
-                variate = next(iter(syntax.split(inside, "|")), inside)
-                roots = self._reaches(self._names(variate, scope))
-                if roots & self._data:
-                    found.add("likelihood")
-                elif roots & self._parameters.keys():
-                    found.add("prior")
+        for token in syntax.calls(tokens, _is_density):
+            roots = self._reaches(
+                self._names(syntax.conditioned(syntax.inside(token + 1))[0], scope)
+            )
+            if roots & self._data:
+                found.add("likelihood")
+            elif roots & self._parameters.keys():
+                found.add("prior")
         return found
 
     def _names(self, tokens: Range, scope: Numbering, *, every: bool = False) -> frozenset[int]:
@@ -354,7 +350,7 @@ class Dependence:
             if token + 1 not in syntax.partner:
                 continue
             for function in self._program.functions.get(syntax.word(token), ()):
-                inside = Range(token + 2, syntax.partner[token + 1])
+                inside = syntax.inside(token + 1)
                 given = [part for rest in syntax.split(inside, "|") for part in syntax.split(rest)]
                 for (_, name), argument in zip(function.arguments, given, strict=False):
                     if syntax.word(name) in self._variates_of(function):
@@ -367,13 +363,11 @@ class Dependence:
     def _variates_of(self, function: Function) -> set[str]:
         """Words that stand in the variate of a density in a function's body."""
         syntax, words = self._syntax, set[str]()
-        for token in range(*function.body.tokens):
-            if _DENSITY.fullmatch(syntax.word(token)) and syntax.word(token + 1) == "(":
-                inside = Range(token + 2, syntax.partner[token + 1])
-                words |= {syntax.word(k) for k in range(*syntax.split(inside, "|")[0])}
+        for token in syntax.calls(function.body.tokens, _is_density):
+            words |= {*syntax.words(syntax.conditioned(syntax.inside(token + 1))[0])}
         for statement in walk([function.body]):
             if isinstance(statement, Tilde):
-                words |= {syntax.word(k) for k in range(*statement.variate)}
+                words |= {*syntax.words(statement.variate)}
         return words
 
     def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
@@ -382,19 +376,21 @@ class Dependence:
             statement = seen.statement
             ranges = statement.heads if isinstance(statement, Compound) else [statement.tokens]
             for tokens in ranges:
-                for token in range(*tokens):
-                    word = self._syntax.word(token)
-                    if word.endswith("_lp") and self._syntax.word(token + 1) == "(":
-                        yield token, seen
+                for token in self._syntax.calls(tokens, lambda name: name.endswith("_lp")):
+                    yield token, seen
 
     def _call_part(self, token: int, seen: _Seen) -> tuple[int, str]:
-        arguments = Range(token + 2, self._syntax.partner[token + 1])
+        arguments = self._syntax.inside(token + 1)
         roots = self._reaches(self._names(arguments, seen.scope))
         annotated = self._annotations.part(seen.statement.tokens, seen.heads)
         part = annotated or ("likelihood" if roots & self._data else "prior")
         if part == "prior":
             self._covered |= roots & self._parameters.keys()
         return token, part
+
+
+def _is_density(name: str) -> bool:
+    return _DENSITY.fullmatch(name) is not None
 
 
 class _Annotations:

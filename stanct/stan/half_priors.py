@@ -107,8 +107,8 @@ class HalfPriors:
 
         `for (n in 1:N) mu ~ normal(y[n], 1);` is a likelihood of y with the two sides exchanged.
         """
-        words = {self._syntax.word(token) for token in range(*density.variate)}
-        loops = {self._syntax.word(c.heads[0].first) for c in density.inside if c.word == "for"}
+        words = {*self._syntax.words(density.variate)}
+        loops = {self._syntax.loop_variable(c) for c in density.inside if c.word == "for"}
         scalar = self._rank(density.variate, density) == 0
         ranks = [self._rank(argument, density) for argument in density.arguments]
         return loops <= words and not (scalar and any(ranks))

@@ -276,7 +276,7 @@ class _Finder:
 
     def _key(self, density: Density) -> tuple[str, ...]:
         loops = [self.syntax.text(head) for c in density.inside for head in c.heads]
-        words = [self.syntax.word(token) for token in range(*density.variate)]
+        words = self.syntax.words(density.variate)
         return (*words, "|", *loops)
 
     def _with_several(self) -> dict[tuple[str, ...], list[Density]]:

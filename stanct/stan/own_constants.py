@@ -120,7 +120,7 @@ class OwnConstants:
             elif is_added and number:
                 of_one = abs(abs(number) - math.log(2)) < 1e-3
                 yield _Constant(statement, "", frozenset(), (), several or not of_one)
-            words = {self._syntax.word(token) for token in range(*term)}
+            words = {*self._syntax.words(term)}
             # The log of a probability that is added is the likelihood of a censored value.
             if negative or words & {"-", "/"}:
                 for family, arguments in {(f, a): None for f, _, a in known}:
