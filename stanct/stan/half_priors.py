@@ -170,7 +170,9 @@ class HalfPriors:
         ends = [b.text if b else end for b, end in zip(bounds, kept, strict=True)]
         inside, whole = self._log_mass(density, *ends), self._log_mass(density, *kept)
         is_one = density.variate.stop - density.variate.first == 1 and not cut.spec.rank
-        known = inside is not None and whole is not None and is_one and not density.inside
+        value = None
+        if None not in (inside, whole) and is_one and not (density.inside or depends):
+            value = whole - inside  # pyright: ignore[reportOperatorIssue]
         text = self._text(Range(statement.tokens.first, statement.tokens.stop))
         truncation = f"T[{ends[0] or ''}, {ends[1] or ''}];"
         return HalfPrior(
@@ -179,7 +181,7 @@ class HalfPriors:
             where,
             depends,
             None,
-            whole - inside if known and not depends else None,
+            value,
             f"{text[: text.rindex(' T[')]} {truncation}",
             "",
             "",
