@@ -171,7 +171,7 @@ def test_circles_are_cut(bounds: str, prior: str, value: float | None) -> None:
 def test_truncations_that_are_wider_than_the_bounds(
     bounds: str, truncation: str, remedy: str | None
 ) -> None:
-    written = program(f"real<{bounds}> s;", f"s ~ normal(0.2, 1) {truncation};")
+    written = program(f"real<{bounds}> s;", f"s ~ normal(0.2, 1){truncation};")
     found = omissions(written)
     assert [one.remedy for one in found] == ([f"s ~ normal(0.2, 1) {remedy};"] if remedy else [])
     if remedy:

@@ -173,8 +173,8 @@ class HalfPriors:
         value = None
         if None not in (inside, whole) and is_one and not (density.inside or depends):
             value = whole - inside  # pyright: ignore[reportOperatorIssue]
-        text = self._text(Range(statement.tokens.first, statement.tokens.stop))
-        truncation = f"T[{ends[0] or ''}, {ends[1] or ''}];"
+        closing = self._syntax.partner[statement.tilde + 2]
+        text = self._text(Range(statement.tokens.first, closing + 1))
         return HalfPrior(
             cut.name,
             density,
@@ -182,7 +182,7 @@ class HalfPriors:
             depends,
             None,
             value,
-            f"{text[: text.rindex(' T[')]} {truncation}",
+            f"{text} T[{ends[0] or ''}, {ends[1] or ''}];",
             "",
             "",
         )
