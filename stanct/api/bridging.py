@@ -29,10 +29,12 @@ from stanct.estimates.bridge import (
     score_error,
     swapped_log_z,
 )
+from stanct.estimates.mixing import resampled
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
+from stanct.runs.chain_files import BY_SAMPLING
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
 from stanct.runs.verdicts import mendable
@@ -47,6 +49,8 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.work.blas import one_blas_thread
 from stanct.work.ledger import Ledger, stamp
 
+MOST_RESAMPLED = 0.05
+"""Largest share of draws at which a chain is back at a point that it left."""
 FEWEST_DRAWS = 50
 """Fewest draws of each chain of which two halves can be made."""
 PER_DRAW = 50
@@ -198,6 +202,12 @@ class _Bridging:
                 f"{chains} chains of {draws} draws are too few for a bridge in {dimension} "
                 "dimensions.",
                 remedy=f"It needs {FEWEST_DRAWS} draws of each chain and {4 * dimension} in all.",
+            )
+        if (again := resampled(self.draws.x)) > MOST_RESAMPLED:
+            raise StanctError(
+                f"{again:.0%} of the draws of {self.draws.origin} repeat others that are not their "
+                "neighbours: they were resampled, as those of Pathfinder are.",
+                remedy=BY_SAMPLING,
             )
         self.ledger.lap("reading")
 

@@ -95,7 +95,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         answer=_answer(evidence),
         checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
         verdict=run.verdict,
-        searched=searched(run),
+        searched=searched(run) if run.has_posterior else "",
         remedies=remedies(run.diagnostics),
         decisions=list(decisions(run.provenance)),
         facts=_facts(run, evidence),
@@ -161,7 +161,7 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
         ("Gradients", f"{run.gradients:,}".replace(",", " ")),
         ("Time", f"{run.provenance['seconds']:.1f} s"),
     ]
-    if evidence is not None:
+    if evidence is not None and not evidence.unknown:
         facts += [
             ("Effective size of log Z", f"{evidence.effective_size:.0f}"),
             ("Pareto k of the weights", _tail_words(evidence)),

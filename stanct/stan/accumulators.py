@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stanct.stan.program import Program
-from stanct.stan.syntax import (
-    Assign,
-    Compound,
-    Declare,
-    Increment,
-    Statement,
-    Syntax,
-    walk,
-)  # fmt: skip
+from stanct.stan.syntax import Assign, Compound, Declare, Increment, Statement, Syntax
 from stanct.stan.walks import terms_of_sum
 
 _BLOCKS = ("transformed parameters", "model")
@@ -43,7 +35,7 @@ def accumulators(program: Program) -> frozenset[str]:
             declared.update(
                 (syntax.word(token), token) for token, value in statement.names if value
             )
-    for statement in walk([one for name in _BLOCKS for one in syntax.statements(name)]):
+    for statement in program.statements(*_BLOCKS):
         name = syntax.word(statement.left.first) if isinstance(statement, Assign) else ""
         if isinstance(statement, Assign) and name in uses and _grows(syntax, statement):
             uses[name] += 1
@@ -62,9 +54,7 @@ def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
     found: dict[str, int] = {}
     for statement in statements:
         if isinstance(statement, Increment) and statement.accumulator == "target":
-            value = statement.value
-            chosen = any(syntax.word(token) == "?" for token in syntax.outermost(value))
-            for term, negative in [] if chosen else terms_of_sum(syntax, value):
+            for term, negative in terms_of_sum(syntax, statement.value):
                 if not negative and term.stop - term.first == 1:
                     found[syntax.word(term.first)] = term.first
     return found

@@ -38,9 +38,9 @@ _PLAIN = {
 }
 _SQUARE = frozenset({"cholesky_factor_corr", "corr_matrix", "cov_matrix"})
 _COMPLEX = frozenset({"complex", "complex_vector", "complex_row_vector", "complex_matrix"})
-# The Jacobian of these transforms is constant, and Stan leaves it out.
 # Array dimensions for which there are functions of bounds of unknown shape.
 _MOST_INDICES = 3
+# The Jacobian of these transforms is constant, and Stan leaves it out.
 _WITHOUT_JACOBIAN = frozenset({"sum_to_zero_vector", "sum_to_zero_matrix"})
 _FUNCTION = {"sum_to_zero_vector": "sum_to_zero"}
 

@@ -12,7 +12,16 @@ from pathlib import Path
 
 from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
+from stanct.stan.syntax import (
+    Declare,
+    Function,
+    ProgramBlock,
+    Simple,
+    Statement,
+    Syntax,
+    TypeSpec,
+    walk,
+)
 
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
@@ -213,6 +222,19 @@ class Program:
     def _declared(self, name: str) -> Iterator[str]:
         """Yield the names that a block declares for all of it."""
         return (self.syntax.word(token) for _, token in self.syntax.declarations(name))
+
+    @cached_property
+    def functions(self) -> Mapping[str, Sequence[Function]]:
+        """The functions of the functions block by name; those of one name differ in arguments."""
+        found = dict[str, list[Function]]()
+        for function in self.syntax.functions:
+            found.setdefault(self.syntax.word(function.name), []).append(function)
+        return found
+
+    def statements(self, *blocks: str) -> Iterator[Statement]:
+        """Yield every statement of these blocks, also those inside of others."""
+        for name in blocks:
+            yield from walk(self.syntax.statements(name))
 
     def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
         """Yield the statement, the token of the name, and the type of each parameter."""
