@@ -11,10 +11,9 @@ density, in narrow necks as elsewhere.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +21,12 @@ from stanct.bases.incremental import MOST_POINTS, incremental_mixture
 from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
 from stanct.common.errors import SamplingError
-from stanct.path.conditional import Conditionals, Slices
+from stanct.path.conditional import Slices
 from stanct.path.curvature import STEP, Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.path.nested import NestedBase, NestedGaussian, NestedProduct, given_in_batches
+from stanct.path.nested import NestedBase, NestedGaussian, NestedLowRank, NestedProduct
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
@@ -52,9 +51,9 @@ COMPARED = 60
 # Coordinates are coupled if a second derivative is larger, in units of the points' spread. All
 # others must be at least so many times as many as the outer ones, given which they are independent.
 COUPLED, TIMES = 1e-6, 2
-# How many nats log densities may be off where a product only guides the mixture. Most fits need so
-# many products, of so many gradients each. Few need more than this times as many gradients.
-ROUGH, OFTEN, EACH, LONGER = 2.0, 1500, 40, 2
+# Most fits need so many products, of so many gradients each. Few need more than this times as many
+# gradients.
+OFTEN, EACH, LONGER = 1500, 40, 2
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,12 @@ class Nested:
         """log Z from the draws' weights."""
         return float(log_sum_exp(self.log_weights) - np.log(self.log_weights.size))
 
-    def with_fit(self, fit: Fit) -> Nested:
-        """What a fit found, with the cost of all before."""
-        base = fit.base()
+    def with_fit(self, fit: Fit, form: str = "Gaussian", limit: float = np.inf) -> Nested:
+        """What a fit found, with the cost of all before; see `Fit.base`."""
+        base = fit.base(limit)
         names = tuple(np.array(fit.density.unconstrained_names)[fit.outer].tolist())
         spent, evaluations = self.gradients + fit.gradients, self.evaluations + fit.evaluations
-        return Nested(base, names, fit.log_weights, spent, evaluations, fit.form)
+        return Nested(base, names, fit.log_weights, spent, evaluations, form)
 
 
 def find_nested(
@@ -144,10 +143,14 @@ def _given_gaussian(
         if outer is None or any(np.array_equal(outer, other) for other in tried):
             continue
         tried.append(outer)
-        inner = Colouring.of(coupled[np.ix_(~outer, ~outer)])
-        fit = _GaussianFit(density, outer, points, rng, inner)
-        found = found.with_fit(fit)
-        if fit.is_gaussian:
+        inner = points[:, ~outer]
+        fit = Fit(
+            density, points, rng, NestedGaussian, outer,
+            centre=inner.mean(axis=0), unit=inner.std(axis=0),
+            **Colouring.of(coupled[np.ix_(~outer, ~outer)])._asdict(),
+        )  # fmt: skip
+        found = found.with_fit(fit, limit=GAUSSIAN)
+        if found.log_weights.size:
             break
     return found
 
@@ -164,7 +167,14 @@ def _given_product(
     rng = np.random.default_rng(seed)
     outer = _cover(_couplings(density.log_density_gradients, points, rng))
     found = Nested(gradients=looks)
-    return found if outer is None else found.with_fit(_ProductFit(density, outer, points, rng))
+    if outer is None:
+        return found
+    inner = points[:, ~outer]
+    fit = Fit(
+        density, points, rng, NestedProduct, outer,
+        centre=np.median(inner, axis=0), unit=inner.std(axis=0),
+    )  # fmt: skip
+    return found.with_fit(fit, "independent")
 
 
 def _squares(
@@ -244,67 +254,99 @@ def _cover(coupled: Array) -> Array | None:
     return outer if outer.any() and (~outer).sum() >= TIMES * outer.sum() else None
 
 
-class Fit(ABC):
+class Fit:
     """The fit of a base whose outer coordinates are known.
 
-    Attributes
+    Parameters
     ----------
     density
         The target's density.
-    outer : shape (D,)
-        Whether a coordinate is an outer one.
+    points : shape (n, D)
+        Draws of pilots.
+    rng
+        Draws places, and points of the base.
+    kind, outer, own
+        The class of the base, whether a coordinate is an outer one, shape (D,), and what the class
+        has of its own.
+
+    Attributes
+    ----------
     evaluations
         Log densities without a gradient so far.
     log_weights : shape (n,)
         Log weights of the draws by which the base was tried.
     """
 
-    form: ClassVar[str]
-
     def __init__(
-        self, density: Density, outer: Array, points: Array, rng: np.random.Generator
-    ) -> None:
+        self, density: Density, points: Array, rng: np.random.Generator,
+        kind: type[NestedBase], outer: Array, **own: Any,
+    ) -> None:  # fmt: skip
         self.density, self.outer = density, outer
         self._points, self._rng = points, rng
         self._slices = Slices(density.log_density_gradients, outer)
-        self._theta = points[:, outer]
-        self._tried_gradients = 0
-        self.evaluations = 0
+        self._moments = gaussian_moments(points[:, outer])
+        self._kind, self._own = kind, own
+        self._tried_gradients = self.evaluations = 0
         self.log_weights = np.zeros(0)
-
-    @abstractmethod
-    def base(self) -> NestedBase | None:
-        """The base; None if there is none that is good enough."""
-
-    @abstractmethod
-    def _log_masses(self, theta: Array) -> Array:
-        """Log masses of the target over the inner coordinates, shape (m,), at m places θ."""
 
     @property
     def gradients(self) -> int:
         """Gradients spent."""
         return self._slices.spent + self._tried_gradients
 
-    def _marginal(self) -> MixtureBase | None:
-        """A mixture that is near to the marginal density of the outer coordinates."""
+    def base(self, limit: float = np.inf) -> NestedBase | None:
+        """The base; None if there is none that is good enough.
+
+        `limit` is the largest variance of log densities, in nats², about those of what the inner
+        coordinates have in the base.
+        """
         try:
-            return incremental_mixture(self._log_masses, *gaussian_moments(self._theta), self._rng)
+            rough = self._kind(
+                whitening=self._whitening(self._points),
+                marginal=MixtureBase.of([1.0], [GaussianBase.from_covariance(*self._moments)]),
+                outer=np.flatnonzero(self.outer),
+                gradients=0.0,
+                lend=self.density.borrow,
+                **self._own,
+            )
+            if np.isfinite(limit) and not self._fits(rough) < limit:
+                return None
+            marginal = incremental_mixture(
+                partial(self._log_masses, rough), *self._moments, self._rng
+            )
         except SamplingError:
             return None
+        return self._tried(replace(rough, marginal=marginal))
+
+    def _fits(self, rough: NestedBase) -> float:
+        """The variance of log densities about those of the base, given the outer coordinates."""
+        theta = self._points[self._rng.choice(len(self._points), PLACES)][:, self.outer]
+        difference = np.empty((ALONG, PLACES))
+        self.evaluations += difference.size
+        for batch, given in rough.given(self._slices, theta):
+            for row in difference:
+                shape = len(theta[batch]), int((~self.outer).sum())
+                inner, log_q = given.made(self._rng.standard_normal(shape))
+                x = self._slices.joined(theta[batch], inner)
+                row[batch] = self.density.log_densities(x) - log_q
+        with np.errstate(invalid="ignore"):  # infinite ones have none
+            return float(np.var(difference, axis=0).mean())
+
+    def _log_masses(self, rough: NestedBase, theta: Array) -> Array:
+        """Log masses of the target over the inner coordinates, shape (m,), at m places θ."""
+        log_mass = np.empty(len(theta))
+        for batch, given in rough.given(self._slices, theta, rough=True):
+            log_mass[batch] = given.log_mass
+        return np.where(np.isnan(log_mass), -np.inf, log_mass)
 
     def _whitening(self, x: Array, weights: Array | None = None) -> GaussianBase | LowRankBase:
         """A Gaussian with the moments of points."""
-        return GaussianBase.from_covariance(*gaussian_moments(x, weights=weights))
-
-    def _common(self, marginal: MixtureBase) -> dict[str, Any]:
-        """What bases of each form have."""
-        return {
-            "whitening": self._whitening(self._points),
-            "marginal": marginal,
-            "outer": np.flatnonzero(self.outer),
-            "gradients": 0.0,
-            "lend": self.density.borrow,
-        }
+        if self._kind is not NestedLowRank:
+            return GaussianBase.from_covariance(*gaussian_moments(x, weights=weights))
+        # Other methods than that of independent draws take it for their base.
+        self._slices.spent += len(x)
+        scores = self.density.log_density_gradients(x)[1]
+        return LowRankBase.from_points(x, weights=weights).narrowed(x, scores)
 
     def _tried(self, base: NestedBase) -> NestedBase | None:
         """The base with the moments of its draws and its cost; None if it is not good enough.
@@ -325,100 +367,3 @@ class Fit(ABC):
             return None
         whitening = self._whitening(x, np.exp(log_weights - log_weights.max()))
         return replace(base, whitening=whitening, gradients=made.gradients / TRIAL, lend=None)
-
-
-class _GaussianFit(Fit):
-    """A fit with Gaussians of the inner coordinates.
-
-    Attributes
-    ----------
-    is_gaussian
-        Whether the inner coordinates are Gaussian given the outer ones.
-    """
-
-    form = "Gaussian"
-
-    def __init__(
-        self,
-        density: Density,
-        outer: Array,
-        points: Array,
-        rng: np.random.Generator,
-        colouring: Colouring,
-    ) -> None:
-        super().__init__(density, outer, points, rng)
-        self._colouring, inner = colouring, points[:, ~outer]
-        self._start = inner.mean(axis=0)[None], inner.std(axis=0)[None]
-        self.is_gaussian = False
-
-    def base(self) -> NestedBase | None:
-        """The base; None if there is none that is good enough."""
-        self.is_gaussian = self._fits()
-        marginal = self._marginal() if self.is_gaussian else None
-        if marginal is None:
-            return None
-        return self._tried(
-            NestedGaussian(
-                **self._common(marginal),
-                **self._colouring._asdict(),
-                places=self._theta.mean(axis=0)[None],
-                means=self._start[0],
-                spreads=self._start[1],
-            )
-        )
-
-    def _fits(self) -> bool:
-        """Whether log densities at draws of the conditional Gaussians are those of Gaussians."""
-        theta = self._theta[self._rng.choice(len(self._theta), PLACES)]
-        difference = np.empty((PLACES, ALONG))
-        self.evaluations += difference.size
-        for batch, given in self._given(theta):
-            many = given.of(np.repeat(np.arange(len(given.mean)), ALONG))
-            noise = self._rng.standard_normal(many.mean.shape)
-            x = self._slices.joined(np.repeat(theta[batch], ALONG, axis=0), many.drawn(noise))
-            log_ratio = self.density.log_densities(x) - many.log_density(noise)
-            difference[batch] = log_ratio.reshape(-1, ALONG)
-        # Infinite ones have no variance.
-        with np.errstate(invalid="ignore"):
-            return bool(np.var(difference, axis=1).mean() < GAUSSIAN)
-
-    def _given(self, theta: Array) -> Iterator[tuple[slice, Conditionals]]:
-        """The Gaussians at outer coordinates, from the moments of the pilots' draws."""
-        mean, spread = (np.repeat(one, len(theta), axis=0) for one in self._start)
-        return self._slices.gaussians(theta, mean, spread, self._colouring)
-
-    def _log_masses(self, theta: Array) -> Array:
-        log_mass = np.empty(len(theta))
-        for batch, given in self._given(theta):
-            log_mass[batch] = given.log_mass
-        return np.where(np.isnan(log_mass), -np.inf, log_mass)
-
-
-class _ProductFit(Fit):
-    """A fit with independent inner coordinates."""
-
-    form = "independent"
-
-    def base(self) -> NestedBase | None:
-        """The base; None if there is none that is good enough."""
-        marginal = self._marginal()
-        if marginal is None:
-            return None
-        return self._tried(
-            NestedProduct(**self._common(marginal), centre=self._centre, unit=self._unit)
-        )
-
-    @property
-    def _centre(self) -> Array:
-        return np.median(self._points[:, ~self.outer], axis=0)
-
-    @property
-    def _unit(self) -> Array:
-        return self._points[:, ~self.outer].std(axis=0)
-
-    def _log_masses(self, theta: Array) -> Array:
-        log_mass = np.empty(len(theta))
-        given = given_in_batches(self._slices, theta, self._centre, self._unit, fine=ROUGH)
-        for batch, found in given:
-            log_mass[batch] = found.log_mass
-        return log_mass

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
@@ -198,12 +197,9 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
             for name, array in arrays.items()
             if name.startswith("nested_")
         }
-        if "roots" in own:  # Earlier versions saved roots of covariances, and knew no colours.
-            own["spreads"] = np.linalg.norm(own.pop("roots"), axis=-1)
-            own |= Colouring.dense(own["spreads"].shape[-1])._asdict()
         gradients = float(own.pop("gradients"))
-        wide = NestedLowRank if "diagonal" in own else NestedGaussian
-        kind = NestedProduct if "unit" in own else wide
+        kinds = NestedGaussian, NestedLowRank, NestedProduct
+        (kind,) = (one for one in kinds if set(one.own) == own.keys() - {"outer"})
         parts: dict[str, Any] = {"whitening": whitening, "marginal": marginal, **own}
         return kind(gradients=gradients, **parts)
     if isinstance(whitening, LowRankBase) or "base_weights" not in arrays:
