@@ -19,7 +19,7 @@ import stanct
 from stanct.bases import makers, modes
 from stanct.bases.ascents import SCANS
 from stanct.bases.fits import LEAST_SHRINKAGE, explored, fit_base
-from stanct.bases.known import FitSeeds, Modes
+from stanct.bases.known import FitSeeds, Modes, Sought
 from stanct.bases.local import LocalFit, moment_match
 from stanct.bases.pilots import TRIAL, needless
 from stanct.bases.recipes import RECIPES
@@ -87,7 +87,7 @@ def test_one_mode_needs_no_scouts(seed: int) -> None:
     target = target_of(ONE_MODE)
     fitted, found = fit_with_modes(target, "pilot", seed, chains=2)
     assert not fitted.separated
-    assert len(found.fits) == 1 and found.complete
+    assert len(found.fits) == 1 and found.sought.complete
     cost = {stage.maker: stage.evaluations for stage in fitted.road}
     assert cost["ascents"] == (1 + TIMES) * SCANS and cost["curvature"] > TRIAL
     assert fitted.evaluations == sum(cost.values())
@@ -292,8 +292,9 @@ def test_scouts_go_again_while_they_come_to_lie_farther_apart(
     pilots = [LocalFit(p.mean(axis=0), np.cov(p.T).reshape(1, 1), 0.0, p) for p in points]
     seeds = np.random.SeedSequence(seed)
     known = SimpleNamespace(
-        target=target_of(COMB, {"D": 1}), measured=Modes(tuple(pilots), complete=not unseen),
-        nuts=Nuts(), seeds=FitSeeds.of(seeds), bar=SimpleNamespace(shown=False),
+        target=target_of(COMB, {"D": 1}),
+        measured=Modes(tuple(pilots), (), Sought(complete=not unseen)), nuts=Nuts(),
+        seeds=FitSeeds.of(seeds), bar=SimpleNamespace(shown=False),
     )  # fmt: skip
     found = makers.AnnealedScouts()._looked(cast("Any", known))
     teeth = [set(np.round(scouts.points[:, 0] / 4)) for scouts in done]
@@ -371,5 +372,5 @@ def test_modes_that_one_start_found_tell_of_more(program: str, unseen: bool, see
     seeds = np.random.SeedSequence(seed)
     target = target_of(program, {"D": 2} if unseen else None)
     found = explored(target, RECIPES["pilot"], chains=4, seed=seeds, nuts=Nuts())
-    assert found.several and found.measured.complete is not unseen
+    assert found.several and found.measured.sought.complete is not unseen
     assert "scouts" in [stage.maker for stage in found.purse.stages]

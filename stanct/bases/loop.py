@@ -247,7 +247,7 @@ class State:
     @property
     def is_settled(self) -> bool:
         """Whether no further modes are likely, so that the base may be a mixture."""
-        return self.modes is not None and (self.modes.complete or not self.several)
+        return self.modes is not None and (self.modes.sought.complete or not self.several)
 
     @property
     def weights_alone(self) -> bool:

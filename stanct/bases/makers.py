@@ -95,7 +95,7 @@ class AnnealedScouts(Maker):
     def applies(self, state: State) -> bool:
         if state.modes is None or not state.several or state.in_two_stages:
             return False
-        return state.recipe.shape in ("Gaussian", "low rank") or not state.measured.complete
+        return state.recipe.shape in ("Gaussian", "low rank") or not state.measured.sought.complete
 
     def make(self, state: State) -> Proposal:
         scouts = self._looked(state)
@@ -121,7 +121,7 @@ class AnnealedScouts(Maker):
         count = int(np.clip(self.per_dimension * mean.size, self.fewest, self.most))
         # The largest of D ratios of two such variances typically errs by √(2 ln D) standard errors.
         noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
-        unseen = not modes.complete
+        unseen = not modes.sought.complete
         more = 1 + 2 * unseen * min(1.0, self.few / mean.size) ** 2
         looks, gradients = state.seeds.scouts.spawn(self.looks), 0
         with Bar(self.looks, "scouts", unit="look", shown=state.bar.shown) as bar:

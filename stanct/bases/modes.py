@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.known import FitSeeds, Modes
+from stanct.bases.known import FitSeeds, Modes, Sought
 from stanct.bases.local import (
     LocalFit,
     best_of_each_mode,
@@ -312,16 +312,12 @@ class Pilots(Maker):
         return Modes(
             tuple(fits),
             tuple(peaks),
-            unseen,
-            looked.ascents,
-            looked.radius,
-            looked.finest,
-            likely and all_measured,
-            looked.unseen,
-            looked.again,
-            looked.particles,
-            settled,
-        )
+            Sought(
+                unseen=unseen, starts=looked.ascents, radius=looked.radius, finest=looked.finest,
+                complete=likely and all_measured, unseen_of_any=looked.unseen, again=looked.again,
+                particles=looked.particles, settled=settled,
+            ),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

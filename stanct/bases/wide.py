@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stanct.bases.known import Survey
+from stanct.bases.known import Sought, Survey
 from stanct.bases.local import MOST_DENSE, SAME_MODE, bounded, distance, grouped
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.nested_wide import find_nested_wide
@@ -190,12 +190,11 @@ class Wide(Maker):
             np.array([points.mean(axis=0) for points in modes]),
             np.array([points.std(axis=0) for points in modes]),
             log_evidence,
-            unseen,
-            self.starts + len(state.hints.places),
-            max(RADII),
-            finest=1.0,
-            complete=len(modes) == 1,
-        )
+            Sought(
+                unseen=unseen, starts=self.starts + len(state.hints.places), radius=max(RADII),
+                complete=len(modes) == 1,
+            ),
+        )  # fmt: skip
 
     def _ends(
         self, state: State, seed: np.random.SeedSequence, rng: np.random.Generator
