@@ -58,9 +58,9 @@ class FittedBase:
     survey
         The modes behind a base that pilots fitted.
     tails
-        Where tails are heavy, by the names of `Tails.along`.
+        Where tails are heavy, by name.
     ridges
-        Coordinates along which the base follows ridges, by the names of `Ridges.along`.
+        Names of coordinates along which the base follows ridges.
     points : shape (n, D)
         Unconstrained draws of pilots, from every mode; None where no pilots ran.
     given

@@ -207,7 +207,6 @@ def find_ridges(
         parts=_parts(places, log_target, log_target - lacking, missing, rules),
         reweigh=True,
         known={"ridges": found},
-        along=found,
         gradients=spent,
         said=f"mass beside the modes along {', '.join(found)}",
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from stanct.bases.local import LocalFit, bounded, laplace_fit
+from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, first_few
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
@@ -40,9 +41,9 @@ def reach_of(target: ProgramTarget) -> float:
     return NEAR if target.solves_equations else math.inf
 
 
-def _radii(target: ProgramTarget) -> Iterator[float]:
+def _radii(target: ProgramTarget, radii: Sequence[float] = RADII) -> Iterator[float]:
     """The radii of starts, in turn."""
-    return itertools.cycle(RADII[:1] if target.solves_equations else RADII)
+    return itertools.cycle(radii[:1] if target.solves_equations else radii)
 
 
 def approximations(
@@ -83,10 +84,11 @@ def attempts(
     seed: np.random.SeedSequence,
     *,
     starts: int = STARTS,
+    radii: Sequence[float] = RADII,
 ) -> Iterator[Attempt]:
     """From each start, an approximation's draws; see `approximations`."""
     with target.density.borrow() as own:
-        for child, radius in zip(seed.spawn(starts), _radii(target), strict=False):
+        for child, radius in zip(seed.spawn(starts), _radii(target, radii), strict=False):
             bar.update()
             attempt: Attempt
             try:
@@ -99,6 +101,29 @@ def attempts(
             yield attempt
 
 
+def inside_of(
+    target: ProgramTarget, seen: Iterable[Attempt], rng: np.random.Generator
+) -> tuple[list[tuple[Array, Array]], str]:
+    """Points of attempts with their log densities, where two or more of these are finite.
+
+    The text says how the last failed, and is empty where none did.
+    """
+    found, failure = list[tuple[Array, Array]](), ""
+    for attempt in seen:
+        try:
+            if isinstance(attempt, EngineError):
+                raise attempt
+            points = target.unconstrain(attempt, 0, rng)
+        except EngineError as cause:
+            failure = f" The last one said: {cause.message}"
+            continue
+        log_density = target.density.log_densities(points)
+        inside = np.isfinite(log_density)
+        if inside.sum() > 1:
+            found.append((points[inside], log_density[inside]))
+    return found, failure
+
+
 def fitted(
     target: ProgramTarget, seen: Iterable[Attempt], name: str, rng: np.random.Generator
 ) -> list[LocalFit]:
@@ -107,32 +132,15 @@ def fitted(
     `name` is that of the approximation in messages.
     """
     fits: list[LocalFit] = []
-    count, failure = 0, None
-    for attempt in seen:
-        count += 1
-        if isinstance(attempt, EngineError):
-            failure = attempt
-            continue
-        try:
-            points = target.unconstrain(attempt, 0, rng)
-        except EngineError as cause:
-            failure = cause
-            continue
-        log_density = target.density.log_densities(points)
-        points, log_density = (
-            points[np.isfinite(log_density)],
-            log_density[np.isfinite(log_density)],
-        )
-        if len(points) < 2:
-            continue
+    found, failure = inside_of(target, seen, rng)
+    for points, log_density in found:
         mean, covariance = gaussian_moments(points)
         entropy = 0.5 * (np.linalg.slogdet(covariance)[1] + mean.size * (1 + LOG_2PI))
         fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
     if not fits:
         _refuse_flat(target.density, rng)
         raise EngineError(
-            f"The local fit ({name}) failed from all of {count} starts."
-            + (f" The last one said: {failure.message}" if failure else ""),
+            f"The local fit ({name}) failed from all starts.{failure}",
             remedy="Check that the density is finite and smooth near the origin of the "
             "unconstrained space, and that scales do not differ by many orders of magnitude, which "
             "`multiplier` mends. Or pass base='laplace' or a GaussianBase.",
