@@ -281,6 +281,23 @@ def test_mixture_follows_a_neck_and_two_modes() -> None:
     assert (share * in_spot).mean() == pytest.approx(0.2, abs=0.02)
 
 
+def test_a_place_where_draws_were_too_few_gets_a_gaussian() -> None:
+    """A fiftieth of the mass is far from all else, and one draw told of it."""
+    spot = GaussianBase(np.array([10.0, 0.0]), np.eye(2))
+
+    def log_densities(points: Array) -> Array:
+        rest = GaussianBase(np.zeros(2), np.eye(2)).log_density(points)
+        return np.logaddexp(np.log(0.98) + rest, np.log(0.02) + spot.log_density(points))
+
+    at, lacking = spot.unwhiten(np.random.default_rng(0).standard_normal((200, 2))), []
+    for seed in range(10):
+        for thin in (None, spot.mean[None]):
+            rng = np.random.default_rng(seed)
+            found = incremental_mixture(log_densities, np.zeros(2), np.eye(2), rng, thin)
+            lacking.append(float(np.mean(log_densities(at) - found.log_density(at))))
+    assert sum(lack > 2 for lack in lacking[::2]) > 2 and max(lacking[1::2]) < 1.5
+
+
 def test_a_target_that_vanishes_has_no_mixture() -> None:
     def nowhere(points: Array) -> Array:
         return np.full(len(points), -np.inf)

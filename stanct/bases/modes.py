@@ -35,7 +35,7 @@ from stanct.bases.pilots import (
     needless,
     piloted,
 )
-from stanct.bases.search import FEW, THOUSANDS, UNSEEN, Search, search
+from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
@@ -104,9 +104,6 @@ class Curvature(Maker):
 
     Attributes
     ----------
-    thousands
-        Where an ascent in more than twelve dimensions is more likely than this to find a new mode,
-        there are thousands, and none is measured, because no base is made of them.
     share
         Share of the purse after which no further mode is measured.
     fitting
@@ -116,7 +113,6 @@ class Curvature(Maker):
     name: ClassVar[str] = "curvature"
     judged: ClassVar[bool] = False
 
-    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
     share: Annotated[float, Real(0, 1)] = 0.1
     fitting: Annotated[float, Real(0, 1)] = 0.5
 
@@ -128,7 +124,7 @@ class Curvature(Maker):
         near, others = list[LocalFit](), list[LocalFit]()
         gradients = evaluations = 0
         few = most_pilots(target.density.dimension)
-        if looked.has_thousands(self.thousands):
+        if looked.has_thousands:
             return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
         most = USUAL * self.share * state.purse.effort(self.share)
         children = state.seeds.particles.spawn(len(looked.fits))
@@ -209,8 +205,6 @@ class Pilots(Maker):
         leave out a smaller share of the mass. With six effects that are zero or not, two fits
         enclosed twenty modes. A Gaussian around all of it had ten times the error of a mixture of
         the two.
-    thousands
-        As in `Curvature`.
     kept
         Draws that are kept of each mode's pilots, to within a factor of two.
     """
@@ -219,7 +213,6 @@ class Pilots(Maker):
     judged: ClassVar[bool] = False
 
     left_out: Annotated[float, Real(0, 1)] = 0.02
-    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
     kept: Annotated[int, Whole(1)] = 200
 
     def applies(self, state: State) -> bool:
@@ -299,7 +292,7 @@ class Pilots(Maker):
         # Of modes between which a pilot moves they need not tell.
         settled = looked.settled if len(fits) > 1 else None
         likely = likely if settled is None else settled
-        likely = likely and not looked.has_thousands(self.thousands)
+        likely = likely and not looked.has_thousands
         all_measured = (
             len(known) <= most_pilots(dimension)
             or _outside([fit for fit, _ in known], fits) < self.left_out
