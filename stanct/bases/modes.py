@@ -346,7 +346,7 @@ class Approximations(Maker):
             found = approximations(target, ways[self.way], draws, bar, seeds.starts, state.rng)
             cost = _points(found)
         elif self.way == "laplace":
-            found, _, _ = _found(partial(laplace_fits, target, bar), seeds, state.rng, bar)
+            found, gradients = heard(partial(laplace_fits, target, seeds.starts, state.rng))
         else:
             look = partial(approximations, target, embedded.pathfinder, draws, bar)
             found, cost, _ = _found(look, seeds, state.rng, bar)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from stanct.bases.local import LocalFit, bounded, laplace_fit
+from stanct.bases.ascents import Counted, Optimum, climb
+from stanct.bases.local import LocalFit, bounded
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, first_few
 from stanct.common.seeds import stan_seed
-from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock
-from stanct.path.curvature import hessian
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
@@ -162,33 +161,23 @@ def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
 
 
 def laplace_fits(
-    target: ProgramTarget, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
-) -> list[LocalFit]:
-    """From each start, the Laplace approximation of the mode at which Stan's L-BFGS ends.
+    target: ProgramTarget, seed: np.random.SeedSequence, rng: np.random.Generator
+) -> tuple[list[LocalFit], int]:
+    """The Laplace approximations of the modes at which ascents end, and the gradients spent.
 
     Raises
     ------
     EngineError
-        No start led to a mode with finite second derivatives.
+        No ascent ended at a mode.
     """
-    density = target.density
-    fits = []
-    failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(STARTS), _radii(target), strict=False):
-        bar.update()
-        try:
-            with bounded(density):
-                mode, value = embedded.mode(
-                    target.density_recipe, seed=stan_seed(child), radius=radius
-                )
-        except EngineError as cause:
-            failure = cause
-            continue
-        precision = -hessian(density.log_density_gradients, mode)
-        if not np.isfinite(precision).all():
-            continue
-        fits.append(laplace_fit(mode, value, precision, rng))
-    if not fits:
-        _refuse_flat(density, rng)
-        raise failure or EngineError("L-BFGS found no mode with a finite second derivative.")
-    return fits
+    starts, modes = np.random.default_rng(seed), list[Optimum]()
+    counted = Counted(target.density, reach=reach_of(target))
+    for _, radius in zip(range(2 * STARTS), _radii(target), strict=False):
+        climb(counted, starts.uniform(-radius, radius, target.density.dimension), modes)
+    if not modes:
+        _refuse_flat(target.density, rng)
+        raise EngineError(
+            "L-BFGS found no mode with a finite second derivative.",
+            remedy="Use base='pathfinder', which stops where the bulk of the mass is.",
+        )
+    return [mode.fit(rng) for mode in modes], counted.spent
