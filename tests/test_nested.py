@@ -235,7 +235,7 @@ def test_no_base_where_nothing_else_is_gaussian(program: str) -> None:
 def test_slow_densities_are_left_alone() -> None:
     target = stanct.temper(STATES).target({"T": 12, "y": states(3, 12)})
     points = np.random.default_rng(0).normal(size=(200, 15))
-    found = nested.find_nested(target, points, np.random.SeedSequence(1), effort=0.01)
+    found = nested.find_nested(target, points, np.random.SeedSequence(1), most=5000)
     assert found == nested.Nested()
 
 

@@ -107,9 +107,9 @@ class Purse:
         """Gradients that are left."""
         return max(int(self._whole) - self.spent[0], 0)
 
-    def effort(self, share: float) -> float:
-        """What a maker that takes a share of the purse may do, as a share of what is usual."""
-        return min(self._whole * share, self.left) / (USUAL * share)
+    def may_spend(self, share: float) -> float:
+        """Gradients that a maker may spend which takes a share of the purse."""
+        return min(self._whole * share, self.left)
 
     def pay(self, stage: Stage) -> None:
         """Take what a maker spent out of the purse."""

@@ -42,7 +42,7 @@ class Given(Maker):
         assert state.points is not None
         fit = partial(
             find_nested, state.target, state.points, state.seeds.nested,
-            effort=state.purse.effort(self.share),
+            most=state.purse.may_spend(self.share),
         )  # fmt: skip
         found: Nested = heard(fit)
         # Heavy tails of the few are not for its mixture.

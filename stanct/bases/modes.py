@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from stanct.bases.ascents import MOST_GRADIENTS
 from stanct.bases.known import FitSeeds, Modes, Sought
 from stanct.bases.local import (
     LocalFit,
@@ -25,7 +26,7 @@ from stanct.bases.local import (
     is_flat,
     unit_wide,
 )
-from stanct.bases.loop import USUAL, Maker, Proposal, State
+from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.pilots import (
     FAINT,
     Piloted,
@@ -82,8 +83,8 @@ class Ascents(Maker):
             radius=hints.radius,
             reach=max(hints.radius or 0.0, reach_of(state.target)),
             places=hints.places,
-            effort=state.purse.effort(self.share),
-            most_rough=int(self.rough * USUAL),
+            effort=state.purse.may_spend(self.share) / MOST_GRADIENTS,
+            most_rough=int(state.purse.may_spend(self.rough)),
             scan=self.scan,
             outskirts=self.outskirts,
         )
@@ -126,7 +127,7 @@ class Curvature(Maker):
         few = most_pilots(target.density.dimension)
         if looked.has_thousands:
             return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
-        most = USUAL * self.share * state.purse.effort(self.share)
+        most = state.purse.may_spend(self.share)
         children = state.seeds.particles.spawn(len(looked.fits))
         tried = 0
         for fit, child in zip(looked.fits, children, strict=True):

@@ -32,8 +32,6 @@ from stanct.targets.program_target import ProgramTarget
 
 # Dimensions of a target whose inner coordinates are Gaussian or independent, and outer coordinates.
 MOST_DIMENSIONS, MOST_INDEPENDENT, MOST_OUTER = 100, 300, 5
-# Gradients that a fit may cost.
-MOST_GRADIENTS = 520_000
 # Draws at which third derivatives are taken.
 LOOKS = 2
 # Coordinates may be Gaussian, given the others, if the cubic terms of their log density have a
@@ -103,7 +101,7 @@ def find_nested(
     points: Array,
     seed: np.random.SeedSequence,
     *,
-    effort: float = 1.0,
+    most: float = np.inf,
 ) -> Nested:
     """Fit a base in two stages, if the target is simple given a few coordinates.
 
@@ -111,13 +109,13 @@ def find_nested(
     ----------
     points : shape (n, D)
         Unconstrained draws of pilots, from every mode.
-    effort
-        Share of `MOST_GRADIENTS` that may be spent.
+    most
+        Gradients that a fit may cost.
     """
-    found = _given_gaussian(target.density, points, seed, effort)
+    found = _given_gaussian(target.density, points, seed, most)
     if found.base is not None:
         return found
-    other = _given_product(target.density, points, seed.spawn(1)[0], effort)
+    other = _given_product(target.density, points, seed.spawn(1)[0], most)
     return replace(
         other if other.outer else found,
         gradients=found.gradients + other.gradients,
@@ -126,12 +124,12 @@ def find_nested(
 
 
 def _given_gaussian(
-    density: Density, points: Array, seed: np.random.SeedSequence, effort: float
+    density: Density, points: Array, seed: np.random.SeedSequence, most: float
 ) -> Nested:
     """A base of a mixture and Gaussians."""
     dimension = points.shape[1]
     expected = (LOOKS * dimension + MOST_POINTS + TRIAL) * (dimension + 1)
-    if not 2 <= dimension <= MOST_DIMENSIONS or expected > effort * MOST_GRADIENTS:
+    if not 2 <= dimension <= MOST_DIMENSIONS or expected > most:
         return Nested()
     rng = np.random.default_rng(seed)
     coupled = _couplings(density.log_density_gradients, points, rng)
@@ -160,13 +158,13 @@ def _given_gaussian(
 
 
 def _given_product(
-    density: Density, points: Array, seed: np.random.SeedSequence, effort: float
+    density: Density, points: Array, seed: np.random.SeedSequence, most: float
 ) -> Nested:
     """A base of a mixture and products."""
     dimension = points.shape[1]
     looks = 2 * LOOKS * (dimension + 1)
     expected = LONGER * (looks + (OFTEN + TRIAL + COMPARED) * EACH)
-    if not 3 <= dimension <= MOST_INDEPENDENT or expected > effort * MOST_GRADIENTS:
+    if not 3 <= dimension <= MOST_INDEPENDENT or expected > most:
         return Nested()
     rng = np.random.default_rng(seed)
     outer = _cover(_couplings(density.log_density_gradients, points, rng))

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from stanct.bases.ascents import Counted, Optimum, climb, each_height, log_heights
-from stanct.bases.loop import USUAL, Maker, Proposal, State
+from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.rough import those_that_count
 from stanct.bases.score import unexplained
 from stanct.bases.scouts import annealed_scouts
@@ -71,7 +71,7 @@ class Particles(Maker):
     def make(self, state: State) -> Proposal:
         looked, target, known = state.search, state.target, state.search.ends
         gradients = evaluations = 0
-        most = USUAL * self.share * state.purse.effort(self.share)
+        most = state.purse.may_spend(self.share)
         while gradients < most and not looked.settled:
             (child,) = state.seeds.look.spawn(1)
             try:

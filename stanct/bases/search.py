@@ -174,7 +174,7 @@ def search(
     effort
         Share of the usual gradients and draws that may be spent, between 0 and 1.
     most_rough
-        Gradients that may be spent, before that share is taken, where most modes were seen once.
+        Gradients that may be spent where most modes were seen once.
     """
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
@@ -186,7 +186,7 @@ def search(
     counted, modes = ascents.counted, ascents.modes
     _searched(ascents, dimension, places)
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
-        _searched_on(ascents, np.random.default_rng(further[1]), int(most_rough * effort))
+        _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
     found = Search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
