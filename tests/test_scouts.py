@@ -107,29 +107,6 @@ def test_curvature_at_both_modes_is_found(seed: int) -> None:
     assert len(found.fits) == 2 and 0 < fitted.gradients < 5000
 
 
-@LONG
-def test_a_second_look_that_finds_nothing_changes_nothing(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The curvature at its mode does not tell its mass, so that Pathfinder looks.
-    target, dropped = target_of(SKEWED), []
-    twice = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
-    look = modes.approximations
-
-    def not_again(*arguments: Any) -> list[LocalFit]:
-        dropped.extend(look(*arguments))
-        raise EngineError("not again")
-
-    monkeypatch.setattr(modes, "approximations", not_again)
-    one = fit_base(target, "pilot", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
-    assert (
-        np.array_equal(twice.base.dense().scale, one.base.dense().scale)
-        and twice.log_zeta == one.log_zeta
-    )
-    assert twice.evaluations == one.evaluations + sum(len(fit.points) for fit in dropped)
-    assert dropped
-
-
 @pytest.mark.parametrize(("threads", "early"), [(2, True), pytest.param(1, False, marks=LONG)])
 def test_pathfinder_begins_beside_the_search(
     threads: int, early: bool, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ import numpy as np
 from stanct.bases.known import FitSeeds, Hints, Survey
 from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
+from stanct.bases.modes import Pathfinder
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
@@ -191,8 +192,10 @@ def explored(
     seeds, effort = FitSeeds.of(seed), effort_of(target)
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
         # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
-        seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
-        wanted = recipe.maker("pathfinder") is not None and not target.by_cmdstan
+        maker = recipe.maker(Pathfinder.name)
+        wanted = isinstance(maker, Pathfinder) and not target.by_cmdstan
+        draws = maker.draws if isinstance(maker, Pathfinder) else 0
+        seen = attempts(target, embedded.pathfinder, draws, bar, seeds.starts)
         dense = target.density.dimension <= MOST_DENSE
         early = wanted and dense and nuts.threads > 1 and effort == 1 and has_own_thread()
         with beside(seen, early=early) as pathfinder:

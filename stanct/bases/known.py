@@ -15,7 +15,6 @@ class FitSeeds(NamedTuple):
     """Random streams of a fit, one for each stage."""
 
     starts: np.random.SeedSequence
-    more_starts: np.random.SeedSequence
     points: np.random.SeedSequence
     pilots: np.random.SeedSequence
     more_pilots: np.random.SeedSequence
@@ -33,9 +32,9 @@ class FitSeeds(NamedTuple):
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
         """The streams spawned from one seed, which should have no other children."""
-        starts, chains, points, more_starts, *later = seed.spawn(13)
+        starts, chains, points, _, *later = seed.spawn(13)
         pilots, more_pilots, scouts = chains.spawn(3)
-        return cls(starts, more_starts, points, pilots, more_pilots, scouts, *later)
+        return cls(starts, points, pilots, more_pilots, scouts, *later)
 
 
 @dataclass(frozen=True)

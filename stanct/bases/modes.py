@@ -7,7 +7,7 @@ pilot chains measure what curvature cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from stanct.bases.ascents import MOST_GRADIENTS
-from stanct.bases.known import FitSeeds, Modes, Sought
+from stanct.bases.known import Modes, Sought
 from stanct.bases.local import (
     LocalFit,
     best_of_each_mode,
@@ -44,10 +44,6 @@ from stanct.common.errors import EngineError, StanctError
 from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
 from stanct.work.interrupts import heard
-from stanct.work.progress import Bar
-
-# Makes local fits from `STARTS` random starts.
-Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,39 +155,30 @@ class Pathfinder(Maker):
     ----------
     draws
         Draws of each of its approximations.
-    again
-        Whether a second look follows where the first finds one mode only. A mode to which every
-        sixth start leads is missed by all of one look in one run of 27, and of both in one of 700.
     """
 
     name: ClassVar[str] = "pathfinder"
     judged: ClassVar[bool] = False
 
     draws: Annotated[int, Whole(2)] = 25
-    again: Annotated[bool, Flag()] = True
 
     def applies(self, state: State) -> bool:
         wanted = state.others or state.search.astray or not state.near
         return state.instead is None and not state.target.by_cmdstan and bool(wanted)
 
     def make(self, state: State) -> Proposal:
-        target, rng, bar = state.target, state.rng, state.bar
-        draw = partial(approximations, target, embedded.pathfinder, self.draws, bar)
         try:
-            found, points, starts = _found(
-                draw, state.seeds, rng, bar, again=self.again,
-                first=lambda: fitted(target, state.pathfinder(), "pathfinder", rng),
-            )  # fmt: skip
+            found = fitted(state.target, state.pathfinder(), "pathfinder", state.rng)
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             return Proposal(known={"failure": cause}, said="no start worked")
         # The engine does not report its iterations; they count as those of an ascent.
-        steps = starts * state.search.steps
+        steps = STARTS * state.search.steps
         return Proposal(
             known={"approximate": tuple(found)},
             gradients=steps,
-            evaluations=points + embedded.JUDGED * steps,
+            evaluations=_points(found) + embedded.JUDGED * steps,
             made=len(found),
-            said=f"{len(found)} of {starts} starts led to approximations",
+            said=f"{len(found)} of {STARTS} starts led to approximations",
         )
 
 
@@ -349,8 +336,10 @@ class Approximations(Maker):
         elif self.way == "laplace":
             found, gradients = heard(partial(laplace_fits, target, seeds.starts, state.rng))
         else:
-            look = partial(approximations, target, embedded.pathfinder, draws, bar)
-            found, cost, _ = _found(look, seeds, state.rng, bar)
+            found = approximations(
+                target, embedded.pathfinder, draws, bar, seeds.starts, state.rng, starts=2 * STARTS
+            )
+            cost = _points(found)
             if self.way == "advi":
                 bar.note("ADVI")
                 found, gradients = variational_fits(
@@ -362,36 +351,6 @@ class Approximations(Maker):
         return Proposal(
             known={"modes": modes}, gradients=gradients, evaluations=cost, made=len(modes.fits)
         )
-
-
-def _found(
-    look: Look,
-    seeds: FitSeeds,
-    rng: np.random.Generator,
-    bar: Bar,
-    *,
-    again: bool = True,
-    first: Callable[[], list[LocalFit]] | None = None,
-) -> tuple[list[LocalFit], int, int]:
-    """Local fits from `STARTS` starts, and from as many again if those found only one mode.
-
-    `first` makes those of the first look where it has begun.
-
-    A second look that finds nothing new is dropped, but its
-    cost is included in the points, the second number, and the starts, the third.
-    """
-    found = first() if first else look(seeds.starts, rng)
-    cost = _points(found)
-    if len(distinct_modes(found)) > 1 or not again:
-        return found, cost, STARTS
-    bar.expect(2 * STARTS)
-    bar.note("a second look")
-    try:
-        more = look(seeds.more_starts, np.random.default_rng(seeds.more_starts.spawn(1)[0]))
-    except EngineError:  # keep the first look
-        return found, cost, 2 * STARTS
-    new = len(distinct_modes(found + more)) > 1
-    return (found + more if new else found), cost + _points(more), 2 * STARTS
 
 
 def _for_pilots(state: State) -> list[LocalFit]:
