@@ -125,14 +125,9 @@ class Base(Protocol):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Independent draws of a base, of which δ is wanted.
+    """Independent draws of a base, of which δ is wanted: whitened z, shape (count, D).
 
-    Attributes
-    ----------
-    z : shape (count, D)
-        Whitened draws.
-    log_q : shape (count,)
-        log q(x) at the draws where the base knows it already.
+    `log_q`, shape (count,), is log q(x) at them where the base knows it already.
     """
 
     base: Base
@@ -170,13 +165,7 @@ def gradients_per_draw(base: Base) -> float:
 
 
 def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
-    """Restore a base of any kind from its arrays.
-
-    Raises
-    ------
-    KeyError
-        An array is missing.
-    """
+    """Restore a base of any kind from its arrays; raises `KeyError` if one is missing."""
     whitening: GaussianBase | LowRankBase
     if "base_stretch" in arrays:
         names = ("mean", "diagonal", "vectors", "stretch")

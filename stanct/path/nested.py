@@ -55,17 +55,7 @@ class Given(Protocol):
 
 
 class Valued(NamedTuple):
-    """Draws of a base, with its density.
-
-    Attributes
-    ----------
-    z : shape (count, D)
-        Whitened draws.
-    log_density : shape (count,)
-        log q(x) at them.
-    gradients
-        Gradients spent.
-    """
+    """Whitened draws of a base, shape (count, D), log q(x) at them, and the gradients spent."""
 
     z: Array
     log_density: Array
@@ -136,17 +126,7 @@ class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
             return Valued(self.whiten(x), log_q, slices.spent)
 
     def standardised(self, z: Array) -> Array:
-        """The outer coordinates of points, standard normal if z is drawn from the base.
-
-        Parameters
-        ----------
-        z : shape (..., D)
-
-        Returns
-        -------
-        Array
-            Shape (..., k).
-        """
+        """The outer coordinates of points, standard normal if z, (..., D), is from the base."""
         theta = self.unwhiten(z)[..., self.outer]
         return self.marginal.standardised(self.marginal.whiten(theta))
 
