@@ -436,7 +436,9 @@ def test_the_base_of_known_modes_is_their_mixture(seed: int) -> None:
     found = fit_base(target_of(program), "modes", chains=4, seed=seeds(seed), nuts=Nuts())
     assert isinstance(found.base, MixtureBase) and found.survey is not None
     assert found.base.weights == pytest.approx([0.63, 0.27, 0.1], abs=1e-3)
-    assert found.survey.complete and found.survey.place[:, 0] == pytest.approx([9, -9], abs=0.01)
+    assert found.survey.sought.complete and found.survey.place[:, 0] == pytest.approx(
+        [9, -9], abs=0.01
+    )
     assert found.log_zeta == pytest.approx(0, abs=1e-3)
     pilot = fit_base(target_of(program), "pilot", chains=4, seed=seeds(seed), nuts=Nuts())
     assert pilot.base.is_gaussian and pilot.separated

@@ -13,7 +13,8 @@ import numpy as np
 from stanct.api.model import TemperedModel
 from stanct.api.sampling import sample
 from stanct.api.tempering import temper
-from stanct.bases.unseen import Unseen, unseen_modes
+from stanct.bases.pilots import Piloted
+from stanct.bases.unseen import unseen_modes
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.seeds import Seeds, fresh_seed
@@ -222,7 +223,7 @@ class _Bridging:
         with self.target.density.borrow() as own:
             return own.log_densities(points)
 
-    def run(self) -> tuple[BridgeRun, Unseen | None]:
+    def run(self) -> tuple[BridgeRun, Piloted | None]:
         """The finished bridge, and what the search found."""
         x, log_density, lost = self._inside()
         chains, draws, dimension = x.shape
@@ -301,7 +302,7 @@ class _Bridging:
         worst, limit = score_error(z, (slopes @ base.scale).reshape(z.shape))
         return {"worst": worst, "limit": limit} if np.isfinite(limit) else None
 
-    def _search(self, x: Array) -> Unseen:
+    def _search(self, x: Array) -> Piloted:
         found = unseen_modes(self.target, x, self.seeds("search"), Nuts())
         self.ledger.gradients += found.gradients
         self.ledger.evaluations += found.evaluations
@@ -309,10 +310,11 @@ class _Bridging:
         return found
 
     def _provenance(
-        self, chains: int, draws: int, lost: float, unseen: Unseen | None
+        self, chains: int, draws: int, lost: float, unseen: Piloted | None
     ) -> dict[str, Any]:
         self.ledger.lap("variables")
-        log_mass = None if unseen is None or not unseen.fits else unseen.log_mass
+        masses = [fit.log_evidence for fit in unseen.fits] if unseen else []
+        log_mass = float(log_sum_exp(np.array(masses))) if masses else None
         return {
             **self.target.origin,
             "settings": {"chains": chains, "draws": draws, "seed": self.seeds.seed},
@@ -320,7 +322,7 @@ class _Bridging:
             "fit": self.draws.origin,
             "lost": lost,
             "divergent": self.draws.divergent,
-            "search": None if unseen is None else {"modes": len(unseen.fits), "log_mass": log_mass},
+            "search": None if unseen is None else {"modes": len(masses), "log_mass": log_mass},
             "interrupted": False,
             **self.ledger.record(),
             **stamp(),
@@ -337,7 +339,7 @@ def _ratios(name: str, pair: Sequence[Bridge]) -> dict[str, Array]:
 def _escalated(
     target: ProgramTarget,
     run: BridgeRun,
-    unseen: Unseen | None,
+    unseen: Piloted | None,
     method: Method[Any] | str | None,
     options: Options,
 ) -> EvidenceRun:
@@ -359,7 +361,7 @@ def _escalated(
 
 
 def _start(
-    target: ProgramTarget, run: BridgeRun, unseen: Unseen | None, method: Method[Any] | str | None
+    target: ProgramTarget, run: BridgeRun, unseen: Piloted | None, method: Method[Any] | str | None
 ) -> Options:
     """Where the tempered run begins: at the fit as its base, or at all modes that are known."""
     searches = method is None or method == "auto" or isinstance(method, Auto)
@@ -370,7 +372,7 @@ def _start(
     return {"base": base, "log_zeta": log_zeta}
 
 
-def _places(target: ProgramTarget, run: BridgeRun, unseen: Unseen) -> list[dict[str, Array]]:
+def _places(target: ProgramTarget, run: BridgeRun, unseen: Piloted) -> list[dict[str, Array]]:
     """The fit's most likely draw and the modes that it has missed, by names of parameters."""
     x = run.base.unwhiten(run.z).reshape(-1, run.z.shape[-1])
     points = np.array([x[run.log_density.argmax()], *(fit.mean for fit in unseen.fits)])
@@ -379,7 +381,7 @@ def _places(target: ProgramTarget, run: BridgeRun, unseen: Unseen) -> list[dict[
     return [{name: values[name][0, k] for name in names} for k in range(len(points))]
 
 
-def _first_base(run: BridgeRun, unseen: Unseen | None) -> tuple[Base, float]:
+def _first_base(run: BridgeRun, unseen: Piloted | None) -> tuple[Base, float]:
     """The Gaussian of the fit, or a mixture with the modes that it has missed, and log ζ."""
     flat = run.base.unwhiten(run.z).reshape(-1, run.z.shape[-1])
     own = GaussianBase.from_covariance(*gaussian_moments(flat))
