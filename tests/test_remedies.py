@@ -618,7 +618,8 @@ def named() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
-            if node.func.id in ("Check", "check") or node.func.id.endswith("_check"):
+            makers = ("Check", "check", "least", "most")
+            if node.func.id in makers or node.func.id.endswith("_check"):
                 given = node.args[:2]
                 yield from (
                     one.value
