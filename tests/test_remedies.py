@@ -634,8 +634,8 @@ def is_beyond_and_passed(check: Check) -> bool:
         # A base of the run's own may be the target.
         beyond = check.value < check.threshold and check.name != "tempered"
         return beyond if check.passed else check.value > check.threshold
-    # Even weights, reached tails and gaps within errors pass with any value.
-    exceptions = ("pareto_k", "pareto_k_base", "tails", "thermostat", "tempering_thermostat")
+    # Even weights and gaps within errors pass with any value.
+    exceptions = ("pareto_k", "pareto_k_base", "thermostat", "tempering_thermostat")
     beyond = check.value > check.threshold and check.name not in exceptions
     return beyond if check.passed else check.value < check.threshold
 

@@ -187,8 +187,8 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
             if name.startswith("nested_")
         }
         gradients = float(own.pop("gradients"))
-        wide = NestedLowRank if "diagonal" in own else NestedGaussian
-        kind = NestedProduct if "unit" in own else wide
+        kinds = NestedGaussian, NestedLowRank, NestedProduct
+        (kind,) = (one for one in kinds if set(one.own) == own.keys() - {"outer"})
         parts: dict[str, Any] = {"whitening": whitening, "marginal": marginal, **own}
         return kind(gradients=gradients, **parts)
     if isinstance(whitening, LowRankBase) or "base_weights" not in arrays:

@@ -17,7 +17,7 @@ from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.engines.embedded import DrawBlock
 from stanct.estimates.arviz_bridge import read_netcdf
-from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains
+from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains, refuse_approximation
 from stanct.targets.program_target import ProgramTarget
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
 # Names under which tools keep the number of a draw's chain and Stan's own log density.
+# Columns that draws of approximations have, whatever wrote them.
+_OF_APPROXIMATIONS = frozenset({"lp_approx__", "log_g__", "log_q__"})
 LP_NAMES = ("lp__", "lp")
 DIVERGENT_NAMES = ("divergent__", "diverging")
 _COLUMN = re.compile(
@@ -221,6 +223,8 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
         The fit is of no such kind, cannot be read, or lacks a parameter of the program.
     """
     found = read_draws(fit)
+    if _OF_APPROXIMATIONS & found.variables.keys():
+        refuse_approximation(found.origin, "Pathfinder, Laplace or ADVI")
     variables = {name: _shaped(found, name, shape) for name, shape in shapes.items()}
     lead = {values.shape[:2] for values in variables.values()}
     if len(lead) != 1:

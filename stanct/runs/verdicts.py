@@ -85,6 +85,12 @@ KINDS: dict[str, Kind] = {
 # What the program's text tells, which is the same for all data.
 OF_THE_PROGRAM = tuple(name for name, kind in KINDS.items() if kind is _PROGRAM)
 
+# Those that pass if log Z, and what it rests on, is as good as its error says.
+_OF_THE_NUMBER = frozenset(
+    {"confirmed", "estimators", "few_tours", "pareto_k", "pareto_k_base", "tails", "thermodynamic"}
+    | {"two_stages"}
+)
+
 
 @dataclass(frozen=True)
 class Check:
@@ -168,6 +174,13 @@ def no_log_z(checks: Iterable[Check]) -> str:
     if "round_trips" in failed and failed["round_trips"].value == 0:
         return "log Z is not known: a chain never went from base to target and back"
     return ""
+
+
+def meaningful(checks: Iterable[Check]) -> list[Check]:
+    """The checks without those of log Z that passed although there is none."""
+    checks = list(checks)
+    none = bool(no_log_z(checks))
+    return [one for one in checks if not (none and one.passed and one.name in _OF_THE_NUMBER)]
 
 
 def mendable(checks: Iterable[Check]) -> list[str]:
