@@ -89,11 +89,19 @@ def make_swarm(z: Array, nodes: int) -> Swarm:
     count = len(z)
     totals = np.zeros((count, 4))
     totals[:, 0] = np.nan
-    places, blank = np.array([z, np.zeros_like(z), np.zeros_like(z)], float), (count, nodes)
+    delta, kinetic, flow_log_z = np.full((3, count, nodes), np.nan)
     return Swarm(
-        *places, np.full((count, 1), -np.inf), totals, *np.full((3, *blank), np.nan),
-        np.full(blank, -np.inf), np.zeros(5),
-    )  # fmt: skip
+        np.array(z, float),
+        np.zeros_like(z, float),
+        np.zeros_like(z, float),
+        np.full((count, 1), -np.inf),
+        totals,
+        delta,
+        kinetic,
+        flow_log_z,
+        np.full((count, nodes), -np.inf),
+        np.zeros(5),
+    )
 
 
 @inlined

@@ -122,8 +122,8 @@ class LadderOut(NamedTuple):
 
 def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
     """Allocate the output of a block of draws."""
-    rows, bins = np.zeros((7, draws)), np.zeros((2, BETA_BINS))
-    return GibbsOut(np.zeros((draws, dimension)), *rows, bins)
+    rows = np.zeros((7, draws))
+    return GibbsOut(np.zeros((draws, dimension)), *rows, bins=np.zeros((2, BETA_BINS)))
 
 
 def make_rungs(z: Array) -> Rungs:
