@@ -42,13 +42,8 @@ BESIDE = 0.5
 class Proposals(NamedTuple):
     """What decides about independent draws of the base, which the same stream draws again.
 
-    Attributes
-    ----------
-    delta : shape (draws,)
-    uniforms : shape (draws, 3)
-        One for acceptance, and two for β.
-    z : shape (draws, D), or none
-        The draws themselves where each costs gradients. Others are drawn again.
+    They are δ, shape (draws,); uniforms, shape (draws, 3), one for acceptance and two for β; and z,
+    shape (draws, D), where each costs gradients. Others are drawn again.
     """
 
     delta: Array

@@ -38,14 +38,8 @@ NEWTON = Newton(curvatures=25)
 def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
     """The scales along which slices keep their mass for ever, and the gradients spent.
 
-    Parameters
-    ----------
-    gradients
-        Log densities and their gradients at points, in the unconstrained space.
-    x : shape (n, D)
-        Unconstrained draws.
-    scales
-        Coordinates that are logarithms of scales.
+    Gradients come with log densities, in the unconstrained space of the draws x, shape (n, D). The
+    scales are coordinates that are logarithms of scales.
     """
     if not scales or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
