@@ -39,7 +39,7 @@ class Watch:
     def __init__(
         self,
         base_draws: BaseDraws,
-        per_draw: int,
+        per_draw: float,
         bias: AnyBias,
         precision: Precision,
         bar: Bar,
@@ -123,7 +123,7 @@ class Watch:
 
     def _estimator(self, beta: Array, delta: Array) -> PathEstimator:
         tours = Tours.after(beta == 0) if regenerates(self.bias) else None
-        base_delta = self.base_draws.first(self.per_draw * delta.size)
+        base_delta = self.base_draws.first(math.ceil(self.per_draw * delta.size))
         return PathEstimator(delta, base_delta, self.bias, tours)
 
 

@@ -34,6 +34,9 @@ from stanct.samplers._watch import Watch
 from stanct.work.execution import Borrow
 
 BLOCK = 500
+# Draws of the base to bridge with, for each kept draw, where draws of it are dear and means ask for
+# more of them than log Z does.
+BESIDE = 0.5
 
 
 class Proposals(NamedTuple):
@@ -158,7 +161,9 @@ class Independence(Method[TemperedRun]):
             return z, beta, delta, kept, accepted
 
         with job.bar(job.chains * ahead, job.method) as bar:
-            watch = Watch(base_draws, 1, bias, precision, bar, job.execution)
+            dear = precision.effective > 0 and gradients_per_draw(base) > 0
+            beside = BESIDE if dear else 1.0
+            watch = Watch(base_draws, beside, bias, precision, bar, job.execution)
             tell = once_begun(partial(_after_first, job, watch, Clock(), chains, first))
 
             def seen(latest: list[list[Proposals]]) -> None:
@@ -187,7 +192,9 @@ class Independence(Method[TemperedRun]):
         if interrupted:
             precision.reason = ended_by()
         job.count_draws(base, delta.size)
-        base_delta, cut = base_draws.kept(delta.size, job.execution, cut=interrupted)
+        base_delta, cut = base_draws.kept(
+            math.ceil(beside * delta.size), job.execution, cut=interrupted
+        )
         job.count_draws(base, base_delta.size)
         job.lap("sampling")
         return job.finish(
