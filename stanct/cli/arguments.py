@@ -130,6 +130,11 @@ def _add_forms(parser: argparse.ArgumentParser) -> None:
         "pilots choose",
     )
     parser.add_argument(
+        "--reduce-sum",
+        action="store_true",
+        help="write sums over rows of the likelihood by reduce_sum, for CmdStan's threads",
+    )
+    parser.add_argument(
         "--base-program",
         metavar="FILE",
         help="Stan program with the same parameters, from which the path leads to MODEL: log Z is "
@@ -305,6 +310,7 @@ def _add_bridge(subcommands: Any) -> None:
         run=_command("bridge_fit"),
         half_priors="as-written",
         hierarchies="as-written",
+        reduce_sum=False,
         base_program=None,
         base_data=None,
     )

@@ -74,7 +74,14 @@ class LoopSums:
             for compound in self._loops.outside(statement)
         )
 
-    def write(self, accumulator: str, weight: str = "", *, by_loop: bool = False) -> None:
+    def write(
+        self,
+        accumulator: str,
+        weight: str = "",
+        *,
+        by_loop: bool = False,
+        only: Sequence[Statement] | None = None,
+    ) -> None:
         """Make the edits.
 
         Parameters
@@ -85,6 +92,8 @@ class LoopSums:
             Variable by which each term is multiplied; empty for none.
         by_loop
             Whether each loop that keeps terms collects them in a vector of its own.
+        only
+            The model's statements in which to make them; None for all.
         """
         total = _Sum(accumulator)
         sums = self._sums(total) if by_loop else {}
@@ -92,7 +101,7 @@ class LoopSums:
         for term in self._loops.terms:
             target = self._target(term.nest[0], sums, total)
             self._lift(term, f"{target.name} {target.operator} {factor}")
-        for statement in self._loops.statements:
+        for statement in self._loops.statements if only is None else only:
             self._write(statement, sums, total, weight)
 
     # Terms that leave their loops
