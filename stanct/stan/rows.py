@@ -227,6 +227,7 @@ class Rows:
                 self.assigned.add(name)
         first, last = self._start, self._end
         if before != "0":
+            self.whole(bounds[0], scope)
             offset = before if re.fullmatch(r"\w+", before) else f"({before})"
             first, last = f"{first} + {offset}", f"{last} + {offset}"
         self._replace(bounds[0], first)
