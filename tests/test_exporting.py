@@ -24,7 +24,6 @@ from stanct.api import exporting
 from stanct.api.exporting import PAIRS
 from stanct.cli.main import main
 from stanct.engines.homes import Home
-from stanct.runs.evidence_run import EvidenceRun
 
 SOURCE = """
 data {

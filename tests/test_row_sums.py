@@ -81,6 +81,11 @@ SUMS = {
         r"for \(n in start : end\) for \(k in 1 : K\)",
     ),
     "branch": ("if (K > 2) y ~ normal(a, s); else y ~ normal(0, s);", r"partial_sum2_lpmf"),
+    "changed": (
+        "real m = a; vector[N] f = m * y; vector[N] g = 2 * y; m = 3; g += m; "
+        "y ~ normal(f + g, s);",
+        r"vector\[end - start \+ 1\] g = 2",
+    ),
     "shared": (
         "vector[N] f = X * beta; y ~ normal(f, s); c ~ poisson_log(f);",
         r"poisson_log_lpmf\(c \| f\[start : end\]\)",
@@ -200,6 +205,14 @@ def test_a_run_knows_it() -> None:
     again = recorded_target(record)
     assert again.program.expanded == target.program.expanded
     assert again.density.recipe == target.density.recipe
+
+
+def test_names_of_the_user_are_left_alone() -> None:
+    functions = "functions { real partial_sum1_lpdf(vector y, real end) { return -end; } }"
+    source = program("vector[N] log_p = a * y; target += sum(log_p .* y);", functions)
+    written = stanct.temper(source, reduce_sum=True).program.expanded
+    assert "partial_sum1_of_rows_lpmf" in written and "real log_p_of_rows = 0;" in written
+    assert "int start, int end_of_rows" in written
 
 
 def test_paths_between_programs_are_refused() -> None:

@@ -174,7 +174,7 @@ def _tempered(
     model.stan_code("density")
     if program.ends is not None:
         return model
-    made = {} if half_priors == "as written" else {"half_priors": half_priors}
+    made: dict[str, Any] = {} if half_priors == "as written" else {"half_priors": half_priors}
     if hierarchies != "auto":
         made["hierarchies"] = hierarchies
     if reduce_sum:

@@ -162,7 +162,8 @@ class _Writer:
         self.dependence, self.shapes = Dependence(program), Shapes(program.syntax)
         self.globals = self.shapes.globals()
         self.data = set(self.globals) - program.variable_names
-        self.words = {token.text for token in program.syntax.tokens}
+        words = (token.text for token in program.syntax.tokens)
+        self.words = {re.sub("_lp[dm]f$", "", word) for word in words}
         self.start, self.end = self._free("start"), self._free("end")
         self.sum = self._free("log_p")
         self.model = program.blocks["model"]
@@ -204,11 +205,12 @@ class _Writer:
         inside = walk([statement]) if is_loop else [statement]
         if not any(_is_likelihood(self.dependence, one) for one in inside):
             return
-        given, failed = set[str](), {""}
+        given = set[str]()
         try:
+            part, failed = self._part(statement, siblings, given)
             while failed:
-                part, failed = self._part(statement, siblings, given)
                 given |= failed
+                part, failed = self._part(statement, siblings, given)
             self._write(statement, part)
         except StaysError as why:
             self.kept.append((statement.tokens.first, str(why)))
@@ -247,6 +249,7 @@ class _Writer:
                 for one in own:
                     if one is not statement and one not in part.definitions:
                         self._define(one, part)
+                        self._refuse_changes(one, statement, siblings, rows.local)
             except StaysError:
                 failed.add(name)
         part.definitions.sort(key=lambda one: one.tokens.first)
@@ -257,6 +260,16 @@ class _Writer:
 
     def _count(self, tokens: Range, name: str) -> int:
         return sum(self.syntax.word(token) == name for token in range(*tokens))
+
+    def _refuse_changes(
+        self, moved: Statement, to: Statement, siblings: Sequence[Statement], local: set[str]
+    ) -> None:
+        """Refuse to move a statement past others that change what it reads."""
+        reads = {self.syntax.word(token) for token in range(*moved.tokens)} - local
+        first, last = moved.tokens.first, to.tokens.first
+        for one in walk([one for one in siblings if first < one.tokens.first < last]):
+            if isinstance(one, Assign) and self.syntax.word(one.left.first) in reads:
+                raise StaysError("what it reads changes")
 
     def _define(self, statement: Statement, part: _Part) -> None:
         """Take a statement that gives values to a variable of the rows."""

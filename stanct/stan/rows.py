@@ -317,12 +317,12 @@ class Rows:
                 self.note(first, "slice")
                 return Form(True, spec.rank)
             if syntax.word(first + 1) == "[" and closing == tokens.stop - 1:
-                return self._indexed(first, Range(first + 2, closing), tokens, scope)
+                return self._indexed(first, tokens, scope)
         return self._same(tokens, scope)
 
-    def _indexed(self, name: int, inside: Range, tokens: Range, scope: Scope) -> Form:
+    def _indexed(self, name: int, tokens: Range, scope: Scope) -> Form:
         """Take `X[:, k]`, or `a[group]` with the groups of the rows."""
-        syntax = self._syntax
+        syntax, inside = self._syntax, Range(name + 2, tokens.stop - 1)
         rank = self._rank(tokens, scope)
         parts = syntax.split(inside)
         words = [syntax.word(token) for token in range(*parts[0])] if parts else []
