@@ -1,8 +1,9 @@
 """Programs by `reduce_sum` beside the originals: log densities and gradients at random points.
 
 For each program with data the script lets stanct write its sums over rows by `reduce_sum`, and
-compares log density and gradient at points from a standard normal. Programs without such a sum are
-listed with the line and the reason.
+compares log density and gradient at points from a standard normal. Without threads Stan computes
+all rows in one slice, so the script also calls the functions for two slices of each sum. Programs
+without such a sum are listed with the line and the reason.
 
     python examples/sweep/row_sums.py FOLDER [--points 100] [--names radon ...] [--first 20]
 """
@@ -10,6 +11,7 @@ listed with the line and the reason.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,24 +25,46 @@ from stanct.stan.program import Program
 from stanct.stan.row_sums import row_sums
 
 TOLERANCE = 1e-8
+CALL = re.compile(r"reduce_sum\((\w+), (\w+),\s+max\(1, (.+?) %/% \d+\),\s*([^;]*)\);")
+
+
+def in_two_slices(program: str) -> str:
+    """The program with each sum as that of two slices of its rows."""
+
+    def calls(match: re.Match[str]) -> str:
+        function, sliced, count, rest = match.groups()
+        half = f"({count}) %/% 2"
+        ends = (("1", half), (f"{half} + 1", count))
+        return (
+            " + ".join(
+                f"{function}({sliced}[{first} : {last}] | {first}, {last}, {rest})"
+                for first, last in ends
+            )
+            + ";"
+        )
+
+    return CALL.sub(calls, program)
 
 
 def difference(case: Case, program: Program, points: int) -> tuple[float, int]:
     """The largest relative difference, and the number of points where the density is finite."""
     data = load_data(case.data) if case.data else None
     own = stanct.temper(case.program, include_paths=case.includes).density(data)
-    other = stanct.temper(program.expanded).density(data)
+    texts = (program.expanded, in_two_slices(program.expanded))
+    assert "reduce_sum" not in texts[1]
+    others = [stanct.temper(text).density(data) for text in texts]
     rng, largest, finite = np.random.default_rng(1), 0.0, 0
     for point in rng.normal(size=(points, own.dimension)):
         value, gradient = own.log_density_gradient(point)
-        found, slope = other.log_density_gradient(point)
-        if not np.isfinite(value):
-            largest = largest if found == value else np.inf
-            continue
-        finite += 1
-        expected = np.array([value, *gradient])
-        scale = np.maximum(1, np.abs(expected).max())
-        largest = max(largest, float(np.abs(np.array([found, *slope]) - expected).max() / scale))
+        finite += bool(np.isfinite(value))
+        for other in others:
+            found, slope = other.log_density_gradient(point)
+            if not np.isfinite(value):
+                largest = largest if found == value else np.inf
+                continue
+            expected = np.array([value, *gradient])
+            away = np.abs(np.array([found, *slope]) - expected).max()
+            largest = max(largest, float(away / max(1, np.abs(expected).max())))
     return largest, finite
 
 
