@@ -209,9 +209,12 @@ def test_scripts_draw_as_many_as_the_fit_says(
     """A fit of 800 draws with twice the error that is aimed at needs 3200."""
     fit: Any = SimpleNamespace(bare_evidence=SimpleNamespace(std_error=error), chains=4, draws=800)
     enough = exporting._enough(fit)
-    assert enough == draws
+    assert enough[0] == draws
+    assert enough[1] == pytest.approx(error * np.sqrt(800 / draws), nan_ok=True)
     monkeypatch.setattr(exporting, "_enough", lambda run: enough)
     stanct.temper(SOURCE).export(tmp_path, DATA, "joint", seed=1)
+    told = "expect a standard error of 0.14 in log Z" in (tmp_path / "README.md").read_text()
+    assert told == (error == 0.5)
     for file in ("run.py", "run.R"):
         text = (tmp_path / file).read_text()
         assert re.findall(r"iter_sampling ?= ?(\d+)", text) == [str(draws)]

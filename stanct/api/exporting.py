@@ -75,8 +75,9 @@ class Exported:
     constant, why
         What is to be added to log Z of the header's formula, 0 mostly and None where it is not
         known, and the reason.
-    draws
-        Draws of each chain in the scripts.
+    draws, error
+        Draws of each chain in the scripts, and the standard error of log Z that is expected of
+        them, by the run that fitted the bias; NaN where none is.
     failed
         Checks that failed in the run that fitted base and bias.
     """
@@ -87,6 +88,7 @@ class Exported:
     constant: float | None = 0.0
     why: str = ""
     draws: int = DRAWS
+    error: float = math.nan
     failed: tuple[str, ...] = ()
 
 
@@ -142,16 +144,17 @@ def _from_base(
     share = float(np.isfinite(delta).mean())
     why = f"the program's density is above 0 at {share:.4g} of the base"
     inits = [values_at(place, shapes) for place in places]
-    draws = _enough(fitted) if kind == "joint" else DRAWS
+    found = _enough(fitted) if kind == "joint" else (DRAWS, math.nan)
     why = why if share < 1 else ""
-    return Exported(target, program, inits, math.log(share), why, draws, fitted.warnings)
+    return Exported(target, program, inits, math.log(share), why, *found, fitted.warnings)
 
 
-def _enough(run: EvidenceRun) -> int:
-    """Draws of each chain with which the error of log Z is small, by that of a run."""
-    factor = (run.bare_evidence.std_error / AIM) ** 2 * run.chains / CHAINS
-    factor = factor if math.isfinite(factor) else math.inf
-    return int(min(max(DRAWS, 500 * math.ceil(min(factor, 100) * run.draws / 500)), MOST_DRAWS))
+def _enough(run: EvidenceRun) -> tuple[int, float]:
+    """Draws of each chain that bring the error of log Z to AIM, and the error expected of them."""
+    error = run.bare_evidence.std_error * math.sqrt(run.chains * run.draws / CHAINS)
+    wanted = (error / AIM) ** 2 if math.isfinite(error) else MOST_DRAWS
+    draws = int(min(max(DRAWS, 500 * math.ceil(wanted / 500)), MOST_DRAWS))
+    return draws, error / math.sqrt(draws)
 
 
 def _fitted(target: ProgramTarget, run: Run | None, seeds: Seeds) -> TemperedRun:
@@ -216,7 +219,7 @@ def _coupled(
         why = why + told if mass is not None else f"the integral of the prior {told}"
         failed = tuple(one for one in failed if one != "prior_mass" or mass is None)
     code, inits = program.recipe(fitted.bias), program.inits(places)
-    return Exported(target, code, inits, mass, why if mass != 0 else "", _enough(fitted), failed)
+    return Exported(target, code, inits, mass, why if mass != 0 else "", *_enough(fitted), failed)
 
 
 def _prior_mass(target: ProgramTarget, seeds: Seeds) -> tuple[float | None, str]:
@@ -257,6 +260,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "log_z": "log Z" if target.program.ends is None else "log(Z_1 / Z_0)",
         "prefix": prefix,
         "draws": made.draws,
+        "error": made.error,
         "starts": bool(made.inits),
         "extended": kind != "density",
         "above": above,
