@@ -60,6 +60,10 @@ SUMS = {
         "target += sum(log1p_exp(f)) - dot_self(beta) - sum(2 * square(f));",
         r"vector\[end - start \+ 1\] f = X\[start : end\] \* beta",
     ),
+    "with a prior": (
+        "target += normal_lpdf(u | 0, s) - normal_lpdf(y | a, s) + poisson_lpmf(c | exp(a));",
+        r"target \+= normal_lpdf\(u \| 0, s\);\s+target \+= reduce_sum",
+    ),
     "filled": (
         "vector[N] f = rep_vector(a, N); f += X * beta; "
         "for (n in 1 : N) { f[n] += u[group[n]]; } y ~ normal(f, s);",
@@ -206,6 +210,11 @@ def test_names_of_the_user_are_left_alone() -> None:
     written = stanct.temper(source, reduce_sum=True).program.expanded
     assert "partial_sum1_of_rows_lpmf" in written and "real log_p_of_rows = 0;" in written
     assert "int start, int end_of_rows" in written
+
+
+def test_no_model() -> None:
+    with pytest.raises(ProgramError, match="has no model"):
+        row_sums(Program.from_source("parameters { real<lower=0, upper=1> p; }"))
 
 
 def test_paths_between_programs_are_refused() -> None:

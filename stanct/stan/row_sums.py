@@ -57,12 +57,14 @@ def row_sums(program: Program) -> RowSums:
     ProgramError
         There is none. The error has the first statement of the likelihood, and why it is none.
     """
+    source = program.syntax.source
+    if "model" not in program.blocks:
+        raise source.error(0, "This program has no model, and so no sum over rows.")
     lifted, edits = _lifted(program)
     writer = _Writer(lifted)
-    for statements in _lists(lifted.blocks["model"].statements):
+    for statements in _lists(writer.model.statements):
         for statement in statements:
             writer.move(statement, statements)
-    source = program.syntax.source
     kept = [(_origin(lifted.syntax.start(token), edits), why) for token, why in writer.kept]
     if not writer.functions:
         at, why = kept[0] if kept else (0, "it has none")
@@ -315,9 +317,12 @@ class _Writer:
             rows.density(statement.distribution, statement.variate, statement.arguments, scope)
             return part
         assert isinstance(statement, Increment)
+        parts = {term.tokens.first: term.part for term in self.dependence.terms(statement)}
         for value, negative in terms_of_sum(self.syntax, statement.value):
             state = rows.state()
             try:
+                if parts.get(value.first) == "prior":
+                    raise StaysError("it is a prior")
                 rows.term(value, scope)
                 part.terms.append((value, negative))
             except StaysError as reason:
