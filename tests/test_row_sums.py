@@ -148,6 +148,7 @@ STAYS = {
     "container": ("for (v in y) target += normal_lpdf(v | a, s);", "runs over a container"),
     "whole": ("y ~ multi_normal(rep_vector(a, N), identity_matrix(N));", "is one vector"),
     "mixed rows": ("y ~ normal(cumulative_sum(y) * a, s);", "cannot be told apart by row"),
+    "mixed terms": ("y ~ normal(y + cumulative_sum(y) * a, s);", "cannot be told apart by row"),
     "truncated": ("y ~ normal(a, s) T[-99, ];", "truncated"),
     "scalar": ("c[1] ~ poisson(s);", "no element for each row"),
     "users": ("target += f_lpdf(y | a);", "`f` is not known"),
