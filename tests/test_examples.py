@@ -120,6 +120,23 @@ def test_posteriors_without_an_integral_in_short(tmp_path: Path) -> None:
     assert "improper: 2 of 2 named rightly" in out and "\nproper: 2 of 2 named rightly" in out
 
 
+def test_sums_over_rows_in_short(tmp_path: Path) -> None:
+    folder = str(ROOT / "stan_models")
+    out = run("sweep/row_sums.py", folder, "--points", "5", cwd=tmp_path)
+    assert "decoder: 5 points, largest difference" in out
+    assert "simplex_counts.stan:13:3: No likelihood in this program is a sum over rows" in out
+    assert re.search(r"^6 programs by reduce_sum, 0 with another density$", out, re.M), out
+
+
+@pytest.mark.cmdstan
+def test_exports_in_short(tmp_path: Path) -> None:
+    """One cell by CmdStan, and the same from its folder."""
+    arguments = ("--programs", "simplex", "--kinds", "joint")
+    out = run("exports/run.py", *arguments, cwd=tmp_path)
+    assert re.search(r"^\| simplex \| joint \| -7.4795 \| .* \| right", out, re.M), out
+    assert run("exports/run.py", *arguments, cwd=tmp_path) == out
+
+
 def test_peers_in_short(tmp_path: Path) -> None:
     """Two tools that need nothing else: NUTS misses modes, and its error bar says nothing of it."""
     out = command(

@@ -360,7 +360,10 @@ class _Writer:
         else:
             lines = [f"real {self.sum} = 0;", *lines, f"return {self.sum};"]
         body = textwrap.indent("\n".join(lines), "    ")
-        self.functions.append(f"{_call(f'  real {name}(', heads, ') {')}\n{body}\n  }}")
+        self.functions.append(
+            f"  // log density of the rows {self.start} to {self.end}\n"
+            f"{_call(f'  real {name}(', heads, ') {')}\n{body}\n  }}"
+        )
         count = rows.count if re.fullmatch(r"\w+", rows.count) else f"({rows.count})"
         given = [name, sliced, f"max(1, {count} %/% {SLICES})", *types]
         indent = self._indent(statement)
