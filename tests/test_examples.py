@@ -22,6 +22,7 @@ import pytest
 from conftest import LONG, ROOT
 
 import stanct
+from stanct.engines.homes import Home
 from stanct.samplers import METHODS
 
 pytestmark = LONG
@@ -129,8 +130,11 @@ def test_sums_over_rows_in_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.cmdstan
-def test_exports_in_short(tmp_path: Path) -> None:
+def test_exports_in_short(
+    tmp_path: Path, cmdstan_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One cell by CmdStan, and the same from its folder."""
+    monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
     arguments = ("--programs", "simplex", "--kinds", "joint")
     out = run("exports/run.py", *arguments, cwd=tmp_path)
     assert re.search(r"^\| simplex \| joint \| -7.4795 \| .* \| right", out, re.M), out

@@ -16,7 +16,7 @@ from typing import Any
 from stanct.common.errors import ProgramError, first_few
 from stanct.stan.checks import check_lines
 from stanct.stan.constraints import ParameterWriter
-from stanct.stan.program import Declaration, Ends, Program
+from stanct.stan.program import Declaration, Ends, Program, free_prefix
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.shapes import Shapes
@@ -51,7 +51,7 @@ def between(full: Program, base: Program, *, apart: bool = False) -> Program:
     _check_sizes(full, base, shared)
     names = {name: name for name in base.data_names}
     if apart:
-        prefix = _free(_BASE, (full, base))
+        prefix = free_prefix(_BASE, full, base)
         names = {name: name if name in shared else prefix + name for name in names}
     else:
         _check_data(full, base)
@@ -229,7 +229,7 @@ def _renamed(base: Program, full: Program, data: Mapping[str, str]) -> Program:
     base = _edited(base, [Edit(*_span(base, one.tokens), "") for one in twins])
     words = {_stem(token.text) for token in full.syntax.tokens if token.kind == "name"}
     kept = {*base.data_names, *base.parameter_names, *shared}
-    prefix = _free(_BASE, (full, base))
+    prefix = free_prefix(_BASE, full, base)
     new = {name: prefix + name for name in set(_declared(base)) - kept if name in words}
     new |= {name: other for name, other in data.items() if other != name}
     edits: list[Edit] = []
@@ -253,14 +253,6 @@ def _edited(program: Program, edits: list[Edit]) -> Program:
 def _span(program: Program, tokens: Range) -> tuple[int, int]:
     """Where the text of tokens begins and ends."""
     return program.syntax.start(tokens.first), program.syntax.tokens[tokens.stop - 1].end
-
-
-def _free(prefix: str, programs: Iterable[Program]) -> str:
-    """A prefix with which no name of the programs begins."""
-    words = {token.text for one in programs for token in one.syntax.tokens}
-    while any(word.startswith(prefix) for word in words):
-        prefix = f"x{prefix}"
-    return prefix
 
 
 def _twins(base: Program, full: Program) -> list[Function]:
@@ -288,7 +280,7 @@ def _words(program: Program, name: str) -> tuple[str, ...]:
 
 def _joined(full: Program, base: Program, ends: Ends) -> str:
     """The text of the joined program; names of `base` are those of no other thing in `full`."""
-    prefix = _free(_OUR, (full, base))
+    prefix = free_prefix(_OUR, full, base)
     mine, theirs = (_rewriter(one, prefix, end) for one, end in ((full, "full"), (base, "base")))
     writer = ParameterWriter(base.syntax, theirs.shapes, theirs.shapes.globals(), prefix)
     checks = _make_local(theirs, writer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from stanct.stan.centring import centred, written_by_hand
 from stanct.stan.hierarchies import hierarchies, non_centred
-from stanct.stan.program import Program
+from stanct.stan.program import Program, free_prefix
 from stanct.stan.reader import Parts
 from stanct.stan.rewrite import Edit, apply
 
@@ -60,7 +60,9 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
         line
         for number, block in enumerate(seen)
         if block.parts is not None
-        for line in block.parts.lines(*look_names(program, number), f"{_prefix(program)}i")
+        for line in block.parts.lines(
+            *look_names(program, number), f"{free_prefix('look_', program)}i"
+        )
     ]
     text = "".join(f"  {line}\n" for line in lines)
     tokens, block = program.syntax.tokens, program.blocks.get("generated quantities")
@@ -74,14 +76,5 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
 
 def look_names(program: Program, number: int) -> tuple[str, str]:
     """Names of location and scale of one block, which no form of the program uses."""
-    prefix = f"{_prefix(program)}{number}_"
+    prefix = f"{free_prefix('look_', program)}{number}_"
     return f"{prefix}location", f"{prefix}scale"
-
-
-def _prefix(program: Program) -> str:
-    """A prefix with which no name in a program begins."""
-    words = {token.text for token in program.syntax.tokens}
-    prefix = "look_"
-    while any(word.startswith(prefix) for word in words):
-        prefix = f"x{prefix}"
-    return prefix

@@ -257,6 +257,14 @@ class Program:
                     yield statement, name, statement.type
 
 
+def free_prefix(prefix: str, *programs: Program) -> str:
+    """A prefix with which no name of the programs begins."""
+    words = {token.text for one in programs for token in one.syntax.tokens}
+    while any(word.startswith(prefix) for word in words):
+        prefix = f"x{prefix}"
+    return prefix
+
+
 def _check_count(syntax: Syntax, most: int) -> None:
     """Refuse more variables than the engine reads in seconds; another form adds some of its own."""
     count = 0

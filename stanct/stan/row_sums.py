@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stanct.stan.dependence import Dependence
 from stanct.stan.lifting import ModelLoops
 from stanct.stan.loops import LoopSums
-from stanct.stan.program import Program
+from stanct.stan.program import Program, free_prefix
 from stanct.stan.render import library
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.rows import Rows, StaysError
@@ -81,7 +81,7 @@ def row_sums(program: Program) -> RowSums:
 
 def _lifted(program: Program) -> tuple[Program, list[Edit]]:
     """The program with densities of its likelihood outside of their loops, and the edits."""
-    rewriter = Rewriter(program, _prefix(program), Shapes(program.syntax))
+    rewriter = Rewriter(program, free_prefix("row_", program), Shapes(program.syntax))
     rewriter.normalise_names()
     loops, dependence = ModelLoops(rewriter), Dependence(program)
     chosen: list[Statement] = []
@@ -97,14 +97,6 @@ def _lifted(program: Program) -> tuple[Program, list[Edit]]:
     edits = rewriter.edits + rewriter.word_edits
     _add_functions(program, library(rewriter.functions, rewriter.prefix), edits)
     return Program.from_source(apply(program.expanded, edits), name=program.name), edits
-
-
-def _prefix(program: Program) -> str:
-    """A prefix with which no name in a program begins."""
-    prefix = "row_"
-    while any(token.text.startswith(prefix) for token in program.syntax.tokens):
-        prefix = f"x{prefix}"
-    return prefix
 
 
 def _add_functions(program: Program, text: str, edits: list[Edit]) -> None:
@@ -166,6 +158,7 @@ class _Writer:
         self.data = set(self.globals) - program.variable_names
         words = (token.text for token in program.syntax.tokens)
         self.words = {re.sub("_lp[dm]f$", "", word) for word in words}
+        self.prefix = free_prefix("row_", program)
         self.start, self.end = self._free("start"), self._free("end")
         self.sum = self._free("log_p")
         self.model = program.blocks["model"]
@@ -184,7 +177,7 @@ class _Writer:
 
     def text(self) -> str:
         """The program with its functions and, where needed, the numbers of rows."""
-        helpers = library(self.library, _prefix(self.program))
+        helpers = library(self.library, self.prefix)
         functions = "\n".join(part for part in (helpers, *self.functions) if part)
         _add_functions(self.program, functions, self.edits)
         n = self._free("n")
@@ -371,7 +364,7 @@ class _Writer:
 
     def _body(self, statement: Statement, part: _Part, scope: Scope) -> list[str]:
         """The statements of the function."""
-        rewriter = Rewriter(self.program, _prefix(self.program), self.shapes)
+        rewriter = Rewriter(self.program, self.prefix, self.shapes)
         rewriter.word_edits = part.rows.edits()
         lines = [self._span(rewriter, one) for one in part.definitions]
         for value, negative in part.terms:
@@ -398,7 +391,7 @@ class _Writer:
 
     def _replace(self, statement: Statement, part: _Part, call: str, indent: str) -> None:
         """Put the call in the place of a statement, with what stays in the model before it."""
-        rewriter = Rewriter(self.program, _prefix(self.program), self.shapes)
+        rewriter = Rewriter(self.program, self.prefix, self.shapes)
         self.edits += [rewriter.removal(one) for one in part.definitions]
         before = ""
         if part.left:

@@ -27,7 +27,6 @@ _ADDITIVE = frozenset({"+", "-"})
 _PRODUCTS = frozenset({"*", "/", "^", "%", "%/%", "\\", ".*", "./", ".^"})
 _CHOICES = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||", "!"})
 _BY_ROW = ELEMENTWISE | {"to_vector", "to_array_1d"}
-_OF_ROWS = frozenset({"rows_dot_product", "rows_dot_self"})
 _FILLS = frozenset({"rep_vector", "rep_array"})
 _DENSITY = re.compile(r"(?P<family>\w+)_lu?p[dm]f")
 # Distributions of one scalar in each row, and of one vector in each row: the ranks that arguments
@@ -356,10 +355,6 @@ class Rows:
             if not form.by_row or name in ELEMENTWISE or form.rank == 1:
                 return form
             raise StaysError(f"`{name}` mixes rows")
-        elif name in _OF_ROWS:
-            if all(self.form(argument, scope) == (True, 2) for argument in arguments):
-                return Form(True, 1)
-            raise StaysError(f"`{name}` is not of matrices with all rows")
         return self._same(tokens, scope)
 
     # Words
