@@ -75,6 +75,19 @@ SUMS = {
         "normal_lpdf(y[n] | 2, 1));",
         r"for \(n in start : end\) log_p \+= log_mix",
     ),
+    "array of vectors": (
+        "array[N] vector[K] f; for (n in 1 : N) f[n] = a * X[n]'; "
+        "for (n in 1 : N) kind[n] ~ categorical_logit(f[n]);",
+        r"array\[end - start \+ 1\] vector\[K\] f;",
+    ),
+    "first rows": (
+        "vector[N + 1] f = rep_vector(a, N + 1); f[N] = 2; y ~ normal(f[1 : N], s);",
+        r"y\[start : end\] \| f\[start : end\], s",
+    ),
+    "two in a loop": (
+        "for (n in 1 : N) { y[n] ~ normal(a, s); if (c[n] > 1) c[n] ~ poisson(s); }",
+        r"log_p \+= normal_lpdf\(y\[n",
+    ),
     "lags": (
         "for (n in 2 : N) { real m = a + beta[1] * y[n - 1]; if (m > 9) continue; "
         "y[n] ~ normal(m, s) T[-10, ]; }",

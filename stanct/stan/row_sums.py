@@ -84,14 +84,12 @@ def _lifted(program: Program) -> tuple[Program, list[Edit]]:
     rewriter = Rewriter(program, free_prefix("row_", program), Shapes(program.syntax))
     rewriter.normalise_names()
     loops, dependence = ModelLoops(rewriter), Dependence(program)
+    leaving = {id(term.statement): len(term.nest) for term in loops.terms}
     chosen: list[Statement] = []
     for statement in loops.statements:
-        inside = {id(one) for one in walk([statement])}
-        terms = [term for term in loops.terms if id(term.statement) in inside]
+        own = [one for one in walk([statement]) if _is_likelihood(dependence, one)]
         # A nest of loops would need a counter, by which rows depend on one another.
-        if all(len(term.nest) == 1 for term in terms) and any(
-            _is_likelihood(dependence, term.statement) for term in terms
-        ):
+        if own and all(leaving.get(id(one)) == 1 for one in own):
             chosen.append(statement)
     LoopSums(rewriter).write("target", only=chosen)
     edits = rewriter.edits + rewriter.word_edits
@@ -271,7 +269,7 @@ class _Writer:
         rows, scope, by_row = part.rows, self.seen[id(statement)], False
         if isinstance(statement, Declare) and len(statement.names) == 1:
             name, value = statement.names[0]
-            rows.declare(name, statement.type)
+            rows.declare(name, statement.type, scope)
             by_row = value is None or rows.form(value, scope).by_row
         elif isinstance(statement, Assign) and statement.left.stop == statement.left.first + 1:
             rows.note(statement.left.first, "slice")

@@ -330,6 +330,12 @@ class Rows:
             for part in parts[1:]:
                 self.whole(part, scope)
             return Form(True, rank)
+        if parts and _plain("".join(words)) == "1:" + self.count.replace(" ", ""):
+            self.note(name, "whole")
+            self._replace(parts[0], f"{self._start} : {self._end}")
+            for part in parts[1:]:
+                self.whole(part, scope)
+            return Form(True, rank)
         for k, part in enumerate(parts):
             if ":" in (syntax.word(token) for token in syntax.outermost(part)):
                 break
@@ -359,10 +365,12 @@ class Rows:
 
     # Words
 
-    def declare(self, name: int, spec: TypeSpec) -> None:
+    def declare(self, name: int, spec: TypeSpec, scope: Scope) -> None:
         """Take the declaration of a variable, which then has the rows of a slice alone."""
         self._specs[self._syntax.word(name)] = spec
         self.note(name, "slice")
+        for size in [*spec.array, *spec.dims][1:]:
+            self.whole(size, scope)
         self._replace((spec.array or spec.dims)[0], f"{self._end} - {self._start} + 1")
 
     def _replace(self, tokens: Range, text: str) -> None:
