@@ -18,7 +18,7 @@ from stanct.api.sampling import sample
 from stanct.common.drafts import write_whole
 from stanct.common.errors import StanctError
 from stanct.common.names import KINDS
-from stanct.common.resources import remedy_for
+from stanct.common.resources import writing
 from stanct.common.seeds import Seeds, fresh_seed
 from stanct.common.settings import refuse_unknown, usable_path
 from stanct.engines.cmdstan import values_at
@@ -30,16 +30,17 @@ from stanct.runs.coupled import CoupledRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
+from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
 from stanct.samplers._rounds import BaseDraws, copies_inside, draws_inside
 from stanct.samplers.auto import Auto
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import Joint
-from stanct.samplers.pseudo_extended import prior_by_speed
 from stanct.stan.codegen import generate, usual_kind
 from stanct.stan.program import Program
 from stanct.stan.render import render_export
+from stanct.stan.syntax import free_prefix
 from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import recipe
@@ -68,10 +69,8 @@ class Exported:
 
     Attributes
     ----------
-    recipe
-        The program with all its data.
     inits
-        Values of its parameters at which chains begin; empty for CmdStan's own.
+        Values of the program's parameters at which chains begin; empty for CmdStan's own.
     constant, why
         What is to be added to log Z of the header's formula, 0 mostly and None where it is not
         known, and the reason.
@@ -224,10 +223,11 @@ def _coupled(
 
 def _prior_mass(target: ProgramTarget, seeds: Seeds) -> tuple[float | None, str]:
     """The log of the prior's integral by a run on the prior alone, and what is to be said of it."""
-    code = generate(target.program, "weighted", prefix="prior_")
+    prefix = free_prefix("prior_", target.program.syntax)
+    code = generate(target.program, "weighted", prefix=prefix)
     prior = Program.from_source(code, name=target.program.name)
-    data = read_data(json.loads(target.data.extended({"prior_weight": 0.0})), prior)
-    own = ProgramTarget(prior, data, prefix="again_")
+    data = read_data(json.loads(target.data.extended({f"{prefix}weight": 0.0})), prior)
+    own = ProgramTarget(prior, data, prefix=free_prefix("again_", prior.syntax))
     try:
         run = sample(own, Auto(), seed=seeds.seed, engine="embedded", progress=False)
     except StanctError:
@@ -280,12 +280,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         **{f"inits_{k}.json": json.dumps(one) for k, one in enumerate(made.inits, 1)},
         **{name: render_export(name, values) for name in ("README.md", "run.py", "run.R")},
     }
-    try:
+    with writing("The export", path, "Choose a folder that you can write."):
         path.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             write_whole(path / name, f"{text.rstrip()}\n".encode())
-    except OSError as cause:
-        raise StanctError(
-            f"The export cannot be written to {path}: {cause}.",
-            remedy=remedy_for(cause, "Choose a folder that you can write."),
-        ) from cause

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stanct.stan.dependence import Dependence
 from stanct.stan.lifting import ModelLoops
 from stanct.stan.loops import LoopSums
-from stanct.stan.program import Program, free_prefix
+from stanct.stan.program import Program
 from stanct.stan.render import library
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.rows import Rows, StaysError
@@ -34,6 +34,7 @@ from stanct.stan.syntax import (
     Statement,
     Tilde,
     TypeSpec,
+    free_prefix,
     walk,
 )
 from stanct.stan.walks import terms_of_sum
@@ -81,7 +82,7 @@ def row_sums(program: Program) -> RowSums:
 
 def _lifted(program: Program) -> tuple[Program, list[Edit]]:
     """The program with densities of its likelihood outside of their loops, and the edits."""
-    rewriter = Rewriter(program, free_prefix("row_", program), Shapes(program.syntax))
+    rewriter = Rewriter(program, free_prefix("row_", program.syntax), Shapes(program.syntax))
     rewriter.normalise_names()
     loops, dependence = ModelLoops(rewriter), Dependence(program)
     leaving = {id(term.statement): len(term.nest) for term in loops.terms}
@@ -156,7 +157,7 @@ class _Writer:
         self.data = set(self.globals) - program.variable_names
         words = (token.text for token in program.syntax.tokens)
         self.words = {re.sub("_lp[dm]f$", "", word) for word in words}
-        self.prefix = free_prefix("row_", program)
+        self.prefix = free_prefix("row_", program.syntax)
         self.start, self.end = self._free("start"), self._free("end")
         self.sum = self._free("log_p")
         self.model = program.blocks["model"]
@@ -233,11 +234,11 @@ class _Writer:
             "",
         ):
             rows.local.add(name)
-            own = [one for one in siblings if self._count(Range(*one.tokens), name)]
+            own = [one for one in siblings if self._count(one.tokens, name)]
             used = self._count(Range(self.model.opening, self.model.closing), name)
             late = any(one.tokens.first > statement.tokens.first for one in own)
             try:
-                if late or used != sum(self._count(Range(*one.tokens), name) for one in own):
+                if late or used != sum(self._count(one.tokens, name) for one in own):
                     raise StaysError(f"`{name}` is used elsewhere")
                 for one in own:
                     if one is not statement and one not in part.definitions:
@@ -252,13 +253,13 @@ class _Writer:
         return part, failed
 
     def _count(self, tokens: Range, name: str) -> int:
-        return sum(self.syntax.word(token) == name for token in range(*tokens))
+        return self.syntax.words(tokens).count(name)
 
     def _refuse_changes(
         self, moved: Statement, to: Statement, siblings: Sequence[Statement], local: set[str]
     ) -> None:
         """Refuse to move a statement past others that change what it reads."""
-        reads = {self.syntax.word(token) for token in range(*moved.tokens)} - local
+        reads = {*self.syntax.words(moved.tokens)} - local
         first, last = moved.tokens.first, to.tokens.first
         for one in walk([one for one in siblings if first < one.tokens.first < last]):
             if isinstance(one, Assign) and self.syntax.word(one.left.first) in reads:
@@ -383,8 +384,7 @@ class _Writer:
 
     def _span(self, rewriter: Rewriter, statement: Statement) -> str:
         """The edited text of a statement."""
-        start = self.syntax.start(statement.tokens.first)
-        text = rewriter.text(start, self.syntax.tokens[statement.tokens.stop - 1].end)
+        text = rewriter.text(*self.syntax.span(statement.tokens))
         return textwrap.dedent(self._indent(statement) + text)
 
     def _replace(self, statement: Statement, part: _Part, call: str, indent: str) -> None:
@@ -401,9 +401,8 @@ class _Writer:
             head = self.syntax.text(statement.heads[0])
             before = f"for ({head}) {{\n{inner}{indent}}}\n{indent}"
         lead, _, tail = rewriter.room(statement, self.edits) if before else ("", "", "")
-        start = self.syntax.start(statement.tokens.first)
-        end = self.syntax.tokens[statement.tokens.stop - 1].end
-        self.edits.append(Edit(start, end, f"{lead}{before}{call.lstrip()}{tail}"))
+        span = self.syntax.span(statement.tokens)
+        self.edits.append(Edit(*span, f"{lead}{before}{call.lstrip()}{tail}"))
 
     def _indent(self, statement: Statement) -> str:
         line = self.program.expanded[: self.syntax.start(statement.tokens.first)]

@@ -76,7 +76,7 @@ class Rows:
     """
 
     def __init__(self, program: Program, shapes: Shapes, start: str, end: str) -> None:
-        self._program, self._syntax, self._shapes = program, program.syntax, shapes
+        self._syntax, self._shapes = program.syntax, shapes
         self._start, self._end = start, end
         self.count = ""
         self.uses: dict[str, list[tuple[str, Range]]] = {}
@@ -212,7 +212,7 @@ class Rows:
             index = Range(token + 2, token + 2 + len(turn))
             row = (
                 word(token + 1) == "["
-                and [word(k) for k in range(*index)] == turn
+                and self._syntax.words(index) == turn
                 and word(index.stop) in ("]", ",")
             )
             self._specs[name] = scope[name]
@@ -324,7 +324,7 @@ class Rows:
         syntax, inside = self._syntax, Range(name + 2, tokens.stop - 1)
         rank = self._rank(tokens, scope)
         parts = syntax.split(inside)
-        words = [syntax.word(token) for token in range(*parts[0])] if parts else []
+        words = syntax.words(parts[0]) if parts else []
         if self.is_sized(syntax.word(name)) and words in ([], [":"]):
             self.note(name, "index", parts[0] if words else Range(inside.first, inside.first))
             for part in parts[1:]:
@@ -374,8 +374,7 @@ class Rows:
         self._replace((spec.array or spec.dims)[0], f"{self._end} - {self._start} + 1")
 
     def _replace(self, tokens: Range, text: str) -> None:
-        start, end = self._syntax.start(tokens.first), self._syntax.tokens[tokens.stop - 1].end
-        self._edits.append(Edit(start, end, text))
+        self._edits.append(Edit(*self._syntax.span(tokens), text))
 
     def _size(self, spec: TypeSpec) -> str | None:
         sizes = spec.array or spec.dims
@@ -388,8 +387,7 @@ class Rows:
         return self._syntax.tokens[token].kind == "name"
 
     def _is_users(self, name: str) -> bool:
-        block = self._program.blocks.get("functions")
-        own = {self._syntax.word(one.name) for one in block.functions} if block else set[str]()
+        own = {self._syntax.word(one.name) for one in self._syntax.functions}
         return bool(own & {name, f"{name}_lpdf", f"{name}_lpmf"})
 
 
