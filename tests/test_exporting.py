@@ -201,17 +201,18 @@ def test_the_integral_of_a_prior_comes_from_a_run_on_it(
 
 
 @pytest.mark.parametrize(
-    ("error", "draws"), [(1e-9, 2500), (0.14, 3500), (0.5, 10_000), (np.nan, 10_000)]
+    ("error", "draws"), [(1e-9, 2500), (0.1, 3500), (0.5, 10_000), (np.nan, 10_000)]
 )
 def test_scripts_draw_as_many_as_the_fit_says(
     error: float, draws: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fit of 800 draws with twice the error that is aimed at needs 3200."""
-    fit: Any = SimpleNamespace(bare_evidence=SimpleNamespace(std_error=error), chains=4, draws=800)
-    enough = exporting._enough(fit)
+    fit: Any = SimpleNamespace(method="joint", chains=4, draws=800)
+    pairs: Any = SimpleNamespace(evidence=lambda method: SimpleNamespace(std_error=error))
+    enough = exporting._enough(fit, pairs)
     assert enough[0] == draws
     assert enough[1] == pytest.approx(error * np.sqrt(800 / draws), nan_ok=True)
-    monkeypatch.setattr(exporting, "_enough", lambda run: enough)
+    monkeypatch.setattr(exporting, "_enough", lambda run, pairs: enough)
     stanct.temper(SOURCE).export(tmp_path, DATA, "joint", seed=1)
     told = "expect a standard error of 0.14 in log Z" in (tmp_path / "README.md").read_text()
     assert told == (error == 0.5)

@@ -118,8 +118,8 @@ def row(name: str, kind: str, folder: Path, exact: float) -> tuple[str, bool]:
     warned = "Do not trust" in printed or "that failed" in (folder / "README.md").read_text()
     z = (log_z - exact) / error
     right = abs(z) <= 3 and error <= 0.1
-    verdict = "right" if right else "warned" if warned else "MISSED IN SILENCE"
-    verdict += ", warned" if right and warned else ""
+    verdict = "right" if right else "error above 0.1" if abs(z) <= 3 else "missed"
+    verdict += ", warned" if warned else ", IN SILENCE" if verdict == "missed" else ""
     cells = (name, kind, f"{exact:.4f}", f"{log_z:.4f} ± {error:.4f}", f"{z:+.1f}", verdict)
     return "| " + " | ".join(cells) + " |", right
 

@@ -23,7 +23,9 @@ from stanct.common.seeds import Seeds, fresh_seed
 from stanct.common.settings import refuse_unknown, usable_path
 from stanct.engines.cmdstan import values_at
 from stanct.engines.embedded import Recipe
+from stanct.estimates.pairs import PairEstimator
 from stanct.path.bias import Bias
+from stanct.path.coupled import CoupledBias
 from stanct.path.course import beta_grid
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.runs.coupled import CoupledRun
@@ -48,7 +50,7 @@ from stanct.targets.recipes import recipe
 FORMAT = "stanct export 1"
 CHAINS, DRAWS, MOST_DRAWS = 4, 2500, 10_000
 # Standard error of log Z that the scripts aim at, as far as the run that fits the bias tells.
-AIM = 0.07
+AIM = 0.05
 # Kept draws of each chain in the run that fits base and bias.
 PILOT_DRAWS, PILOT_WARMUP = 800, 300
 # Draws of the base that tell the share of it at which the density vanishes.
@@ -143,14 +145,22 @@ def _from_base(
     share = float(np.isfinite(delta).mean())
     why = f"the program's density is above 0 at {share:.4g} of the base"
     inits = [values_at(place, shapes) for place in places]
-    found = _enough(fitted) if kind == "joint" else (DRAWS, math.nan)
+    found = _enough(fitted, _pairs(fitted)) if kind == "joint" else (DRAWS, math.nan)
     why = why if share < 1 else ""
     return Exported(target, program, inits, math.log(share), why, *found, fitted.warnings)
 
 
-def _enough(run: EvidenceRun) -> tuple[int, float]:
+def _pairs(run: TemperedRun) -> PairEstimator:
+    """The estimator of the scripts, which have no draws of the base beside the path's."""
+    assert isinstance(run.bias, Bias)
+    beta, value = run.bias.beta, run.bias.value
+    log_mass = CoupledBias(beta, beta, value, np.zeros(beta.size)).log_mass(-run.delta)
+    return PairEstimator(-run.delta - log_mass, -log_mass)
+
+
+def _enough(run: EvidenceRun, pairs: PairEstimator) -> tuple[int, float]:
     """Draws of each chain that bring the error of log Z to AIM, and the error expected of them."""
-    error = run.bare_evidence.std_error * math.sqrt(run.chains * run.draws / CHAINS)
+    error = pairs.evidence(run.method).std_error * math.sqrt(run.chains * run.draws / CHAINS)
     wanted = (error / AIM) ** 2 if math.isfinite(error) else MOST_DRAWS
     draws = int(min(max(DRAWS, 500 * math.ceil(wanted / 500)), MOST_DRAWS))
     return draws, error / math.sqrt(draws)
@@ -218,7 +228,15 @@ def _coupled(
         why = why + told if mass is not None else f"the integral of the prior {told}"
         failed = tuple(one for one in failed if one != "prior_mass" or mass is None)
     code, inits = program.recipe(fitted.bias), program.inits(places)
-    return Exported(target, code, inits, mass, why if mass != 0 else "", *_enough(fitted), failed)
+    return Exported(
+        target,
+        code,
+        inits,
+        mass,
+        why if mass != 0 else "",
+        *_enough(fitted, fitted.estimator),
+        failed,
+    )
 
 
 def _prior_mass(target: ProgramTarget, seeds: Seeds) -> tuple[float | None, str]:
