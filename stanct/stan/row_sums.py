@@ -17,6 +17,7 @@ from typing import NamedTuple
 from stanct.stan.dependence import Dependence
 from stanct.stan.lifting import ModelLoops
 from stanct.stan.loops import LoopSums
+from stanct.stan.nodes import MATRIX_TYPES, VECTOR_TYPES
 from stanct.stan.program import Program
 from stanct.stan.render import library
 from stanct.stan.rewrite import Edit, Rewriter, apply
@@ -24,8 +25,6 @@ from stanct.stan.rows import Rows, StaysError
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.source import Place
 from stanct.stan.syntax import (
-    MATRIX_TYPES,
-    VECTOR_TYPES,
     Assign,
     Compound,
     Declare,
