@@ -583,6 +583,21 @@ def test_equal_evidence(name: str, log_z: float, engine: CmdStan, seed: int) -> 
     assert abs(mine.log_z - other.log_z) < 4 * combined
 
 
+@LONG
+@pytest.mark.cmdstan
+def test_threads_that_share_a_gradient_give_the_same_evidence(engine: CmdStan, seed: int) -> None:
+    target = temper(LINE.source, reduce_sum=True).target(LINE.data)
+    found = [
+        sampled(
+            "joint", target, engine=engine, chains=2, threads=threads, seed=seed, draws=600,
+            progress=False,
+        ).evidence
+        for threads in (2, 4)
+    ]  # fmt: skip
+    for evidence in found:
+        assert abs(evidence.log_z - LINE.log_z) < 4 * evidence.std_error < 0.4
+
+
 @pytest.mark.cmdstan
 @pytest.mark.parametrize("base", ["pathfinder", "laplace", "advi", "mean-field"])
 def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:

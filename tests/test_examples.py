@@ -22,6 +22,7 @@ import pytest
 from conftest import LONG, ROOT
 
 import stanct
+from stanct.engines.homes import Home
 from stanct.samplers import METHODS
 
 pytestmark = LONG
@@ -118,6 +119,26 @@ def test_posteriors_without_an_integral_in_short(tmp_path: Path) -> None:
     names = ("softmax", "Heywood", "logistic, flat", "weibull(0.01) alone")
     out = run("truth/posteriors.py", "--only", *names, cwd=tmp_path)
     assert "improper: 2 of 2 named rightly" in out and "\nproper: 2 of 2 named rightly" in out
+
+
+def test_sums_over_rows_in_short(tmp_path: Path) -> None:
+    folder = str(ROOT / "stan_models")
+    out = run("sweep/row_sums.py", folder, "--points", "5", cwd=tmp_path)
+    assert "decoder: 5 points, largest difference" in out
+    assert "simplex_counts.stan:13:3: No likelihood in this program is a sum over rows" in out
+    assert re.search(r"^6 programs by reduce_sum, 0 with another density$", out, re.M), out
+
+
+@pytest.mark.cmdstan
+def test_exports_in_short(
+    tmp_path: Path, cmdstan_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cell by CmdStan, and the same from its folder."""
+    monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
+    arguments = ("--programs", "simplex", "--kinds", "joint")
+    out = run("exports/run.py", *arguments, cwd=tmp_path)
+    assert re.search(r"^\| simplex \| joint \| -7.4795 \| .* \| right", out, re.M), out
+    assert run("exports/run.py", *arguments, cwd=tmp_path) == out
 
 
 def test_peers_in_short(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cmdstanpy
@@ -19,6 +20,7 @@ from exported import draw
 from scipy import integrate, stats
 
 import stanct
+from stanct.api import exporting
 from stanct.api.exporting import PAIRS
 from stanct.cli.main import main
 from stanct.engines.homes import Home
@@ -172,11 +174,51 @@ def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     stanct.temper(wall).export(tmp_path / "wall", seed=1)
     script = (tmp_path / "wall" / "run.R").read_text()
     assert re.search(r"log_z <- log_z \+ -0\.\d+ # the program's", script)
-    free = stanct.temper(
+
+
+def test_the_integral_of_a_prior_comes_from_a_run_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The README says so where such a run fails."""
+    model = stanct.temper(
         "data { real y; } parameters { real s; } model { target += -s^2; y ~ normal(s, 1); }"
     )
-    free.export(tmp_path / "free", {"y": 2.5}, "prior_likelihood", seed=1)
-    assert "integral of the prior is not known" in (tmp_path / "free" / "README.md").read_text()
+    model.export(tmp_path / "known", {"y": 2.5}, "prior_likelihood", seed=1)
+    script = (tmp_path / "known" / "run.py").read_text()
+    found = re.search(r"log_z \+= (\S+)  # log of the integral of the prior, by a run", script)
+    assert found and float(found[1]) == pytest.approx(np.log(np.pi) / 2, abs=0.05)
+    record = json.loads((tmp_path / "known" / "export.json").read_text())
+    assert record["log_prior_mass"] == float(found[1])
+
+    def broken() -> None:
+        raise stanct.StanctError("nothing works")
+
+    monkeypatch.setattr(exporting, "Auto", broken)
+    model.export(tmp_path / "unknown", {"y": 2.5}, "prior_likelihood", seed=1)
+    told = (tmp_path / "unknown" / "README.md").read_text()
+    assert "In log Z, the integral of the prior is not known, and counts as 1." in told
+    assert "prior_mass" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "draws"), [(1e-9, 2500), (0.1, 3500), (0.5, 10_000), (np.nan, 10_000)]
+)
+def test_scripts_draw_as_many_as_the_fit_says(
+    error: float, draws: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit of 800 draws with twice the error that is aimed at needs 3200."""
+    fit: Any = SimpleNamespace(method="joint", chains=4, draws=800)
+    pairs: Any = SimpleNamespace(evidence=lambda method: SimpleNamespace(std_error=error))
+    enough = exporting._enough(fit, pairs)
+    assert enough[0] == draws
+    assert enough[1] == pytest.approx(error * np.sqrt(800 / draws), nan_ok=True)
+    monkeypatch.setattr(exporting, "_enough", lambda run, pairs: enough)
+    stanct.temper(SOURCE).export(tmp_path, DATA, "joint", seed=1)
+    told = "expect a standard error of 0.14 in log Z" in (tmp_path / "README.md").read_text()
+    assert told == (error == 0.5)
+    for file in ("run.py", "run.R"):
+        text = (tmp_path / file).read_text()
+        assert re.findall(r"iter_sampling ?= ?(\d+)", text) == [str(draws)]
 
 
 def test_kinds_without_log_z(tmp_path: Path) -> None:

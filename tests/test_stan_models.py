@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +28,3 @@ def test_variants_have_the_density_of_the_plain_program(
         found, slope = other.log_density_gradient(point)
         # Stan's GLM drops terms below exp(-20), 2e-9, beside 1.
         np.testing.assert_allclose([found, *slope], [value, *gradient], rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("kind", ["joint", "pseudo_extended"])
-@pytest.mark.parametrize(
-    "variant", [path for path in VARIANTS if "reduce_sum" in path.stem], ids=lambda path: path.stem
-)
-def test_tempered_programs_stay_parallel(variant: Path, kind: str) -> None:
-    code = stanct.temper(variant).stan_code(kind)
-    assert re.search(r"ct_log_p \+= reduce_sum\(\w+_lpmf, ", code)
-    assert "bernoulli_logit_glm_lpmf" in code

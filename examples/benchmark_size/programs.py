@@ -69,20 +69,6 @@ model {
   y ~ bernoulli_logit_glm(X, a, b);
 }
 """
-SUMMED = """
-functions {
-  real part(array[] int y, int first, int last, matrix X, real a, vector b) {
-    return bernoulli_logit_glm_lpmf(y | X[first:last], a, b);
-  }
-}
-data { int N; int K; matrix[N, K] X; array[N] int<lower=0, upper=1> y; }
-parameters { real a; vector[K] b; }
-model {
-  a ~ std_normal();
-  b ~ std_normal();
-  target += reduce_sum(part, y, 1, X, a, b);
-}
-"""
 
 
 # Points at which the likelihood of the regression is computed at once.
@@ -139,7 +125,7 @@ def process(size: int) -> Sized:
     return Sized(PROCESS, data, float(logsumexp(log_f) + steps), {})
 
 
-def logistic(size: int, program: str = LOGISTIC, **options: Any) -> Sized:
+def logistic(size: int, **options: Any) -> Sized:
     """A logistic regression on five covariates, integrated by importance sampling."""
     rng = np.random.default_rng(size)
     covariates = rng.normal(size=(size, 5)).round(2)
@@ -163,7 +149,7 @@ def logistic(size: int, program: str = LOGISTIC, **options: Any) -> Sized:
         log_p -= 0.5 * np.square(points).sum(axis=1)
         ratios.append(log_p + 0.5 * np.square(noise).sum(axis=1) + np.log(np.diag(root)).sum())
     log_z = float(logsumexp(ratios) - np.log(np.size(ratios)))
-    return Sized(program, {"N": size, "K": 5, "X": covariates, "y": y}, log_z, options)
+    return Sized(LOGISTIC, {"N": size, "K": 5, "X": covariates, "y": y}, log_z, options)
 
 
 def summed(size: int) -> Sized:
@@ -173,10 +159,11 @@ def summed(size: int) -> Sized:
     Laplace approximation, because pilots would take longer than the run.
     """
     options: dict[str, Any] = {"method": "joint", "engine": "cmdstan", "threads": 2}
+    options["reduce_sum"] = True
     if size > 100_000:
         short = {"method": stanct.Joint(bootstrap=0), "base": "laplace", "chains": 2}
         options |= {**short, "draws": 150, "warmup": 150}
-    return logistic(size, SUMMED, **options)
+    return logistic(size, **options)
 
 
 PROGRAMS: dict[str, Callable[[int], Sized]] = {

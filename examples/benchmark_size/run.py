@@ -34,7 +34,7 @@ def measured(program: str, size: int, seed: int) -> dict[str, object]:
     """One run, in this process."""
     case = PROGRAMS[program](size)
     options = dict(case.options)
-    model = stanct.temper(case.stan)
+    model = stanct.temper(case.stan, reduce_sum=options.pop("reduce_sum", False))
     model.target(case.data)  # translates and compiles
     began = time.perf_counter()
     spent = _processor()

@@ -23,7 +23,9 @@ from stanct.common.seeds import Seeds, fresh_seed
 from stanct.common.settings import refuse_unknown, usable_path
 from stanct.engines.cmdstan import values_at
 from stanct.engines.embedded import Recipe
+from stanct.estimates.pairs import PairEstimator
 from stanct.path.bias import Bias
+from stanct.path.coupled import CoupledBias
 from stanct.path.course import beta_grid
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.runs.coupled import CoupledRun
@@ -34,15 +36,21 @@ from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
 from stanct.samplers._rounds import BaseDraws, copies_inside, draws_inside
+from stanct.samplers.auto import Auto
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import Joint
-from stanct.stan.codegen import usual_kind
+from stanct.stan.codegen import generate, usual_kind
+from stanct.stan.program import Program
 from stanct.stan.render import render_export
+from stanct.stan.syntax import free_prefix
+from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import recipe
 
 FORMAT = "stanct export 1"
-CHAINS, DRAWS = 4, 2500
+CHAINS, DRAWS, MOST_DRAWS = 4, 2500, 10_000
+# Standard error of log Z that the scripts aim at, as far as the run that fits the bias tells.
+AIM = 0.05
 # Kept draws of each chain in the run that fits base and bias.
 PILOT_DRAWS, PILOT_WARMUP = 800, 300
 # Draws of the base that tell the share of it at which the density vanishes.
@@ -66,8 +74,11 @@ class Exported:
     inits
         Values of the program's parameters at which chains begin; empty for CmdStan's own.
     constant, why
-        What is to be added to log Z of the header's formula, 0 mostly, and the reason, or what
-        keeps it from being known.
+        What is to be added to log Z of the header's formula, 0 mostly and None where it is not
+        known, and the reason.
+    draws, error
+        Draws of each chain in the scripts, and the standard error of log Z that is expected of
+        them, by the run that fitted the bias; NaN where none is.
     failed
         Checks that failed in the run that fitted base and bias.
     """
@@ -75,8 +86,10 @@ class Exported:
     target: ProgramTarget
     recipe: Recipe
     inits: list[dict[str, Any]] = field(default_factory=list)
-    constant: float = 0.0
+    constant: float | None = 0.0
     why: str = ""
+    draws: int = DRAWS
+    error: float = math.nan
     failed: tuple[str, ...] = ()
 
 
@@ -132,9 +145,25 @@ def _from_base(
     share = float(np.isfinite(delta).mean())
     why = f"the program's density is above 0 at {share:.4g} of the base"
     inits = [values_at(place, shapes) for place in places]
-    return Exported(
-        target, program, inits, math.log(share), why if share < 1 else "", fitted.warnings
-    )
+    found = _enough(fitted, _pairs(fitted)) if kind == "joint" else (DRAWS, math.nan)
+    why = why if share < 1 else ""
+    return Exported(target, program, inits, math.log(share), why, *found, fitted.warnings)
+
+
+def _pairs(run: TemperedRun) -> PairEstimator:
+    """The estimator of the scripts, which have no draws of the base beside the path's."""
+    assert isinstance(run.bias, Bias)
+    beta, value = run.bias.beta, run.bias.value
+    log_mass = CoupledBias(beta, beta, value, np.zeros(beta.size)).log_mass(-run.delta)
+    return PairEstimator(-run.delta - log_mass, -log_mass)
+
+
+def _enough(run: EvidenceRun, pairs: PairEstimator) -> tuple[int, float]:
+    """Draws of each chain that bring the error of log Z to AIM, and the error expected of them."""
+    error = pairs.evidence(run.method).std_error * math.sqrt(run.chains * run.draws / CHAINS)
+    wanted = (error / AIM) ** 2 if math.isfinite(error) else MOST_DRAWS
+    draws = int(min(max(DRAWS, 500 * math.ceil(wanted / 500)), MOST_DRAWS))
+    return draws, error / math.sqrt(draws)
 
 
 def _fitted(target: ProgramTarget, run: Run | None, seeds: Seeds) -> TemperedRun:
@@ -192,18 +221,39 @@ def _coupled(
     t = fitted.t[chains, rows]
     u = control_of(t if from_prior else (1 + t) / 2)
     places = Places(fitted.base.unwhiten(fitted.z[chains, rows]), u)
-    mass = fitted.provenance.get("log_prior_mass", 0.0)
-    why = "log of the integral of the prior" if mass else ""
+    mass, why = fitted.provenance.get("log_prior_mass", 0.0), "log of the integral of the prior"
+    failed = fitted.warnings
     if mass is None:
-        why = "the integral of the prior is not known, and counts as 1"
+        mass, told = _prior_mass(target, seeds)
+        why = why + told if mass is not None else f"the integral of the prior {told}"
+        failed = tuple(one for one in failed if one != "prior_mass" or mass is None)
+    code, inits = program.recipe(fitted.bias), program.inits(places)
     return Exported(
         target,
-        program.recipe(fitted.bias),
-        program.inits(places),
-        mass or 0.0,
-        why,
-        fitted.warnings,
+        code,
+        inits,
+        mass,
+        why if mass != 0 else "",
+        *_enough(fitted, fitted.estimator),
+        failed,
     )
+
+
+def _prior_mass(target: ProgramTarget, seeds: Seeds) -> tuple[float | None, str]:
+    """The log of the prior's integral by a run on the prior alone, and what is to be said of it."""
+    prefix = free_prefix("prior_", target.program.syntax)
+    code = generate(target.program, "weighted", prefix=prefix)
+    prior = Program.from_source(code, name=target.program.name)
+    data = read_data(json.loads(target.data.extended({f"{prefix}weight": 0.0})), prior)
+    own = ProgramTarget(prior, data, prefix=free_prefix("again_", prior.syntax))
+    try:
+        run = sample(own, Auto(), seed=seeds.seed, engine="embedded", progress=False)
+    except StanctError:
+        run = None
+    if not isinstance(run, EvidenceRun) or not run.verdict.for_draws:
+        return None, "is not known, and counts as 1"
+    found = run.bare_evidence
+    return found.log_z, f", by a run with a standard error of {found.std_error:.2g}"
 
 
 _MAKERS: Mapping[str, Callable[..., Exported]] = {
@@ -227,7 +277,8 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "kind": kind,
         "log_z": "log Z" if target.program.ends is None else "log(Z_1 / Z_0)",
         "prefix": prefix,
-        "draws": DRAWS,
+        "draws": made.draws,
+        "error": made.error,
         "starts": bool(made.inits),
         "extended": kind != "density",
         "above": above,
@@ -239,6 +290,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "threads": re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None,
     }
     record = {"format": FORMAT, "kind": kind, "target": target.record()}
+    record["log_prior_mass"] = made.constant
     files = {
         values["program"]: source,
         "data.json": made.recipe.data,

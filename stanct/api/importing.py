@@ -33,7 +33,6 @@ from stanct.samplers._method import Method, refuse_other_densities
 from stanct.samplers._nuts import generated
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import BASE_DRAWS, Joint
-from stanct.samplers.power_posterior import PriorAndLikelihood
 from stanct.samplers.pseudo_extended import PseudoExtended
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.execution import executing
@@ -108,7 +107,7 @@ def _read(folder: Path) -> tuple[str, ProgramTarget, dict[str, Any]]:
         )
     prefix = target.prefix
     own = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
-    return kind, target, own
+    return kind, target, {**own, "log_prior_mass": record.get("log_prior_mass")}
 
 
 @dataclass(frozen=True)
@@ -206,9 +205,7 @@ def _coupled(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]
     program = (FromPrior if from_prior else OnPlateau)(found.target, found.base)
     places = Places(np.zeros((job.chains, found.base.dimension)), np.zeros(job.chains))
     fields = program.read(block, places, job.seeds.stream("unconstrained"))
-    facts = {}
-    if from_prior:
-        facts = {"log_prior_mass": PriorAndLikelihood.of(found.target).log_prior_mass()}
+    facts = {"log_prior_mass": found.given["log_prior_mass"]} if from_prior else {}
     return CoupledRun, {**fields, "bias": bias, "variables": found.users, "facts": facts}
 
 

@@ -14,6 +14,7 @@ from stanct.stan.between import between, recorded
 from stanct.stan.hierarchies import non_centred
 from stanct.stan.omissions import renormalised
 from stanct.stan.program import Program
+from stanct.stan.row_sums import row_sums
 from stanct.targets.data import DataSource, StanData, read_data
 from stanct.targets.program_target import ProgramTarget, check_generated, check_program
 
@@ -42,6 +43,7 @@ def temper(
     check: bool = True,
     half_priors: Literal["as written", "renormalise"] = "as written",
     hierarchies: Literal["auto", "as written", "non-centred"] = "auto",
+    reduce_sum: bool = False,
     base: str | os.PathLike[str] | None = None,
     base_data: DataSource = None,
 ) -> TemperedModel:
@@ -69,6 +71,10 @@ def temper(
         short chains choose the form of each hierarchy for the data, also where the program is
         written non-centred: ``theta = mu + tau * z`` with ``z ~ std_normal()``. On a path between
         two programs, both are taken as written.
+    reduce_sum
+        Write sums over rows of the likelihood by Stan's `reduce_sum`, so that CmdStan's threads
+        share each gradient: a statement such as ``y ~ normal(X * beta, sigma)``, or a loop whose
+        rows do not depend on one another. See `stanct.stan.row_sums`.
     base
         Another program with the same parameters, as path or text, from which the path leads to
         `program`. Runs then estimate the log of the ratio of the two normalising constants, that of
@@ -80,10 +86,11 @@ def temper(
     Raises
     ------
     StanctError
-        No such choice for `half_priors` or `hierarchies`.
+        No such choice for `half_priors` or `hierarchies`, or `reduce_sum` on a path between two
+        programs.
     ProgramError
-        The file is missing, is not legal Stan, has no parameters, or uses a reserved name. The
-        error has file, line and remedy.
+        The file is missing, is not legal Stan, has no parameters, uses a reserved name, or has no
+        sum over rows for `reduce_sum`. The error has file, line and remedy.
     """
     for name, value in (("half_priors", half_priors), ("hierarchies", hierarchies)):
         Declared(_CHOICES[name], False, _CHOICES[name].names[0]).checked(name, value)
@@ -93,8 +100,13 @@ def temper(
     other = None if base is None else _read(base, include_paths)
     own_data = None if other is None or base_data is None else read_data(base_data, other)
     if other is not None:
+        if reduce_sum:
+            raise StanctError(
+                "A path between two programs is not written by `reduce_sum`.",
+                remedy="Leave out reduce_sum=True, or base=.",
+            )
         read = _between(read, other, check, half_priors, apart=own_data is not None)
-    model = _tempered(read, prefix, check, half_priors, hierarchies)
+    model = _tempered(read, prefix, check, half_priors, hierarchies, reduce_sum)
     model = replace(model, base_data=own_data)
     found: dict[str, Any] = {} if prefix == "ct_" else {"prefix": prefix}
     if other is not None and half_priors != "as written":
@@ -117,7 +129,8 @@ def recorded_target(record: Mapping[str, Any]) -> ProgramTarget:
         made.get("half_priors", "as written"),
         made.get("hierarchies", "auto"),
     )
-    model = _tempered(read, record["prefix"], True, half_priors, hierarchies)
+    summed = made.get("reduce_sum", False)
+    model = _tempered(read, record["prefix"], True, half_priors, hierarchies, summed)
     data = StanData(record["data"], record["data_origin"])
     target = replace(model.target(data.values), data=data, made=made)
     return target.in_form(record.get("turned", ()))
@@ -138,7 +151,12 @@ def _between(
 
 
 def _tempered(
-    program: Program, prefix: str, check: bool, half_priors: str, hierarchies: str
+    program: Program,
+    prefix: str,
+    check: bool,
+    half_priors: str,
+    hierarchies: str,
+    reduce_sum: bool,
 ) -> TemperedModel:
     model = TemperedModel(program, prefix)
     if program.ends is not None:  # both programs have been checked, and are taken as written
@@ -153,13 +171,20 @@ def _tempered(
             if check:
                 check_program(other)
             model = replace(model, program=other, written=model.program)
+    if reduce_sum:
+        summed = row_sums(model.program).program
+        model = replace(model, program=summed, written=model.written or model.program)
+        if check:
+            check_generated(program, model.program.expanded)
     model = replace(model, flexible=hierarchies == "auto")
     model.stan_code("density")
     if program.ends is not None:
         return model
-    made = {} if half_priors == "as written" else {"half_priors": half_priors}
+    made: dict[str, Any] = {} if half_priors == "as written" else {"half_priors": half_priors}
     if hierarchies != "auto":
         made["hierarchies"] = hierarchies
+    if reduce_sum:
+        made["reduce_sum"] = True
     return replace(model, made=made)
 
 

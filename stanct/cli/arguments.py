@@ -88,6 +88,7 @@ _HELP = {
     "--half-priors": "whether to truncate priors with mass outside of their parameters' bounds",
     "--hierarchies": "form of parameters whose prior's scale is a parameter; with auto, the "
     "default, pilots choose",
+    "--reduce-sum": "write sums over rows of the likelihood by reduce_sum, for CmdStan's threads",
     "--base-program": "Stan program with the same parameters, from which the path leads to MODEL: "
     "log Z is then the log of the ratio of the two",
     "--base-data": "JSON file of that program; DATA has its data otherwise",
@@ -244,6 +245,7 @@ def _add_forms(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--half-priors", choices=truncated, default="as-written")
     forms = ("auto", "as-written", "non-centred")
     _add(parser, "--hierarchies", choices=forms, default="auto")
+    _flags(parser, "--reduce-sum")
     _add(parser, "--base-program", metavar="FILE")
     _add(parser, "--base-data", metavar="FILE")
 
@@ -306,6 +308,7 @@ def _bridge(parser: argparse.ArgumentParser) -> None:
         run=_command("bridge_fit"),
         half_priors="as-written",
         hierarchies="as-written",
+        reduce_sum=False,
         base_program=None,
         base_data=None,
     )

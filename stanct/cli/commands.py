@@ -38,6 +38,7 @@ from stanct.samplers.options import Options
 from stanct.stan.codegen import usual_kind
 from stanct.stan.omissions import Omission, renormalised
 from stanct.stan.program import Program
+from stanct.stan.row_sums import row_sums
 from stanct.targets.program_target import check_generated
 from stanct.work.interrupts import heeding_signals
 
@@ -53,6 +54,7 @@ def _model(options: argparse.Namespace) -> TemperedModel:
         prefix=options.prefix,
         half_priors=options.half_priors.replace("-", " "),
         hierarchies=options.hierarchies.replace("as-", "as "),
+        reduce_sum=options.reduce_sum,
         base=options.base_program,
         base_data=options.base_data,
     )
@@ -63,6 +65,9 @@ def _model(options: argparse.Namespace) -> TemperedModel:
         if all(renormalised(program) is program for program in read):
             said = "changed nothing: no half prior was found that a constant normalises."
             say(f"Note, --half-priors renormalise {said}", sys.stderr)
+    if options.reduce_sum and model.written is not None:
+        for place, why in row_sums(model.written).kept:
+            say(f"Note, {place.path}:{place.line} stays as it is: {why}.", sys.stderr)
     return model
 
 

@@ -54,7 +54,7 @@ class Options(TypedDict, total=False):
         which then serves only for this.
     seed
         Seed of all random streams. By default, a fresh seed is drawn and recorded. The draws do not
-        depend on the number of threads.
+        depend on the number of threads, unless CmdStan's threads share a `reduce_sum`.
     base
         Name of the fit of the base, such as ``"pilot"``, ``"pathfinder"``, ``"laplace"`` or
         ``"advi"``, a base of your own, or a fit of the program that another tool made, in a form
@@ -81,9 +81,10 @@ class Options(TypedDict, total=False):
         do. ``"auto"`` selects CmdStan for these two methods if it is found and there is no
         executor, and otherwise the embedded engine. The run records the choice.
     threads
-        Number of chains that run at once; by default the number of cores. With an executor, the
-        number of threads of each task that runs several chains in one worker: the search for the
-        base, with its pilots and particles, and a power of ``power_posterior``.
+        Number of chains that run at once; by default the number of cores. With CmdStan and a
+        program that has `reduce_sum`, each chain has ``threads // chains`` threads. With an
+        executor, the number of threads of each task that runs several chains in one worker: the
+        search for the base, with its pilots and particles, and a power of ``power_posterior``.
     executor
         Runs the blocks of the chains in place of threads: any `concurrent.futures.Executor`,
         including Dask's ``client.get_executor()``, or the text ``"processes:4"``, ``"threads:4"``

@@ -54,12 +54,17 @@ class LoopSums:
             for compound in self._loops.outside(statement)
         )
 
-    def write(self, accumulator: str, weight: str = "") -> None:
-        """Let terms go to `accumulator`, each multiplied by the variable `weight` if given."""
+    def write(
+        self, accumulator: str, weight: str = "", only: Sequence[Statement] | None = None
+    ) -> None:
+        """Let terms go to `accumulator`, each multiplied by the variable `weight` if given.
+
+        With `only`, these statements of the model alone are edited.
+        """
         factor = f"{weight} * " if weight else ""
         for term in self._loops.terms:
             self._lift(term, f"{accumulator} += {factor}")
-        for statement in self._loops.statements:
+        for statement in self._loops.statements if only is None else only:
             self._write(statement, accumulator, weight)
 
     # Terms that leave their loops
