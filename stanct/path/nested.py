@@ -49,7 +49,7 @@ class Given(Protocol):
         """Draws from standard normal noise of shape (m, n), and their log densities."""
         ...
 
-    def log_density(self, inner: Array) -> Array:
+    def log_density(self, x: Array, /) -> Array:
         """The log densities, shape (m,), at inner coordinates of shape (m, n)."""
         ...
 
@@ -200,8 +200,8 @@ class NestedGaussian(NestedBase):
         self, slices: Slices, theta: Array, *, rough: bool = False
     ) -> Iterator[tuple[slice, Conditionals]]:
         del rough
-        start = (np.tile(one, (len(theta), 1)) for one in (self.centre, self.unit))
-        return slices.gaussians(theta, *start, Colouring(self.colours, self.shares))
+        centre, unit = (np.tile(one, (len(theta), 1)) for one in (self.centre, self.unit))
+        return slices.gaussians(theta, centre, unit, Colouring(self.colours, self.shares))
 
 
 @dataclass(frozen=True, kw_only=True)
