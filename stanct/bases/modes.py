@@ -252,7 +252,9 @@ class Pilots(Maker):
                 nuts=state.nuts,
             )  # fmt: skip
             fits = near + [one for one in further.fits if not any(explains(n, one) for n in near)]
-        modes = self.that_count(fits, unseen, state.search, target.density.dimension)
+        modes = self.that_count(
+            fits, unseen, state.search, target.density.dimension, gaussian=not others
+        )
         points = [one.points[:: max(len(one.points) // self.kept, 1)] for one in modes.fits]
         return Proposal(
             known={"modes": modes, "points": np.concatenate(points)},
@@ -263,8 +265,9 @@ class Pilots(Maker):
         )
 
     def that_count(
-        self, fits: Sequence[LocalFit], unseen: float, looked: Search, dimension: int
-    ) -> Modes:
+        self, fits: Sequence[LocalFit], unseen: float, looked: Search, dimension: int, *,
+        gaussian: bool,
+    ) -> Modes:  # fmt: skip
         """The measured modes that are not negligible, and what the search says of further ones.
 
         Parameters
@@ -273,6 +276,8 @@ class Pilots(Maker):
             All measured modes.
         unseen
             The probability of a new mode without a search.
+        gaussian
+            Whether curvature has measured all of them.
         """
         floor = max((fit.log_evidence for fit in fits), default=0.0) - FAINT
         fits = sorted(
@@ -296,9 +301,10 @@ class Pilots(Maker):
         # mass.
         likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
         # Particles find modes by their mass. Where they find no new one, none of much mass is left.
-        # Of modes between which a pilot moves they need not tell.
+        # Of modes between which a pilot moves they need not tell. What they doubt, a check says;
+        # no wide Gaussian finds a mode that they miss, where all that are known are Gaussian.
         settled = looked.settled if len(fits) > 1 else None
-        likely = likely if settled is None else settled
+        likely = likely if settled is None else settled or gaussian
         likely = likely and not looked.has_thousands(self.thousands)
         all_measured = (
             len(known) <= most_pilots(dimension)

@@ -432,7 +432,7 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
 def rough_check(again: int, starts: int, unseen: float) -> Check:
     """The failed check of a search among very many modes that hardly found the best one again."""
     return check(
-        "modes",
+        "search",
         again,
         FOUND_AGAIN,
         False,
@@ -445,14 +445,20 @@ def rough_check(again: int, starts: int, unseen: float) -> Check:
 
 
 def unsettled_check(particles: int, known: int) -> Check:
-    """The failed check of a search whose last annealed particles still found mass elsewhere."""
+    """The failed check of a search that still found mass elsewhere, or would miss narrow modes."""
+    why = (
+        f"The last of {particles} annealed particles still found new modes, or missed much of the "
+        "mass of those that are known"
+        if particles
+        else "Draws from around all modes would not have found one that is a little narrower than "
+        "the narrowest, and known modes differ as much"
+    )
     return check(
-        "modes",
+        "search",
         0,
         1,
         False,
-        f"The last of {particles} annealed particles still found new modes, or missed much of the "
-        f"mass of those that are known; {known} known. Others may be missing.",
+        f"{why}; {known} known. Others may be missing.",
         "Name places near the modes that you expect (inits=), or let the search spend more "
         '(base=stanct.recipe().changing("particles", share=0.5)).',
     )

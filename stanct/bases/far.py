@@ -1,0 +1,135 @@
+"""Plain draws far from all modes, where a mode that no ascent has found would show.
+
+Where Gaussians are the whole target, an ascent from a point ends at the mode that dominates there,
+and annealed particles do no better: they too end in the widest. A log density costs a hundredth of
+either, and tells at once whether a known mode dominates. Of two round normals in 40 dimensions, the
+one that is narrower by a third dominates at one of 10,000 draws from around both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height
+from stanct.bases.rough import those_that_count
+from stanct.bases.score import EXPLAINED, unexplained
+from stanct.common.arrays import Array, log_sum_exp
+from stanct.path.gaussian import LOG_2PI, GaussianBase
+
+# Draws of a first look and of the last: looks are doubled while they find no new mode.
+FIRST, LAST = 6_000, 100_000
+# Standard deviations of the Gaussians, in those of the ends.
+WIDTHS = (1.0, 1.5)
+# Ascents in vain after which a look ends, and the most modes by which draws are explained.
+VAIN, MOST = 24, 100
+# Known modes are the whole target if they explain this share of the draws.
+WHOLE = 0.99
+# A mode is imagined that is narrower than the narrowest by so many standard deviations of all log
+# widths. It lies at so many places, so many draws are tried there, and so many of all must find it.
+NARROWER = 2.0
+PLACES, TRIED, ENOUGH = 20, 5_000, 3.0
+
+
+class Far(NamedTuple):
+    """What far draws tell.
+
+    Attributes
+    ----------
+    whole
+        Whether known modes explain nearly all of them.
+    sees_narrower
+        Whether draws would have found a mode that is narrower than all known ones.
+    """
+
+    whole: bool
+    sees_narrower: bool
+
+
+def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -> Far:
+    """Ascend from far draws that no mode explains, and add what is found to the modes.
+
+    Draws count as particles that ended at the mode which dominates there.
+    """
+    effort = counted.scans / SCANS
+    count, last, made = int(FIRST * effort), int(LAST * effort), 0
+    while True:
+        before = len(modes)
+        x = _drawn(modes, count, rng)
+        values = counted.log_densities(x)
+        explained = _climbed(counted, modes, x, values)
+        whole = bool(np.mean(unexplained(values, explained)) <= 1 - WHOLE)
+        made += count
+        if not whole or (count >= last and len(modes) == before):
+            break
+        count = min(count * (1 + (len(modes) == before)), last)
+    known = _heaviest(modes)
+    for k in each_height(known, x).argmax(axis=0):
+        known[k].particles += 1
+    return Far(whole, whole and _sees_narrower(known, x, explained, made, rng))
+
+
+def _drawn(modes: Sequence[Optimum], count: int, rng: np.random.Generator) -> Array:
+    """Draws from around all ends of ascents, which have equal weights, shape (about count, D)."""
+    places = np.array([one.place for one in modes])
+    within = np.mean([one.root @ one.root.T for one in modes], axis=0)
+    spread = np.diag(places.var(axis=0, ddof=1))
+    each = count // len(WIDTHS)
+    wide = [
+        GaussianBase.from_covariance(places.mean(axis=0), within + width**2 * spread)
+        for width in WIDTHS
+    ]
+    return np.concatenate([one.unwhiten(one.draw(rng, each)) for one in wide])
+
+
+def _heaviest(modes: Sequence[Optimum]) -> list[Optimum]:
+    return sorted(modes, key=lambda one: -one.log_mass)[:MOST]
+
+
+def _climbed(counted: Counted, modes: list[Optimum], x: Array, values: Array) -> Array:
+    """Ascend from what no mode explains, the least first; log heights of all modes at the draws."""
+    explained = np.asarray(log_sum_exp(each_height(_heaviest(modes), x), axis=0))
+    left, vain = unexplained(values, explained), 0
+    while left.any() and vain < VAIN:
+        best = int(np.where(left, values - explained, -np.inf).argmax())
+        before = len(modes)
+        climb(counted, x[best], modes, modes[0].root)
+        vain = 0 if len(modes) > before else vain + 1
+        if len(modes) > before:
+            explained = np.logaddexp(explained, each_height(modes[before:], x)[0])
+        left[best] = False
+        left &= unexplained(values, explained)
+    return explained
+
+
+def _sees_narrower(
+    modes: Sequence[Optimum], x: Array, explained: Array, made: int, rng: np.random.Generator
+) -> bool:
+    """Whether draws would find a mode that is narrower than all known ones.
+
+    Parameters
+    ----------
+    x, explained
+        Draws, and log heights of all modes there.
+    made
+        How many draws there were in all.
+    """
+    wide = [one for one in those_that_count(modes) if not one.scanned]
+    if len(wide) < 2:
+        return True
+    dimension = x.shape[1]
+    log_widths = np.array([np.log(np.diag(one.root)).mean() for one in wide])
+    narrowest = wide[int(log_widths.argmin())]
+    shrunk = NARROWER * float(log_widths.std(ddof=1))
+    root = np.exp(-shrunk) * narrowest.root
+    log_det = dimension * (log_widths.min() - shrunk)
+    value = narrowest.log_mass - log_det - 0.5 * dimension * LOG_2PI
+    at = rng.choice(len(x), TRIED)
+    inverse = np.linalg.inv(root)
+    found = 0
+    for place in _drawn(modes, len(WIDTHS) * PLACES, rng)[:PLACES]:
+        square = np.square((x[at] - place) @ inverse.T).sum(axis=1)
+        found += int(np.sum(value - 0.5 * square > explained[at] + EXPLAINED))
+    return made * found / (PLACES * TRIED) >= ENOUGH
