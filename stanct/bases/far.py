@@ -71,17 +71,23 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
     return Far(whole, whole and _sees_narrower(known, x, explained, made, rng))
 
 
-def _drawn(modes: Sequence[Optimum], count: int, rng: np.random.Generator) -> Array:
-    """Draws from around all ends of ascents, which have equal weights, shape (about count, D)."""
+def _wide(modes: Sequence[Optimum]) -> list[GaussianBase]:
+    """Gaussians around all ends of ascents, and around the origin, where modes may scatter too.
+
+    The mean of a few ends is nearer to them than to the next, and lets them dominate.
+    """
     places = np.array([one.place for one in modes])
     within = np.mean([one.root @ one.root.T for one in modes], axis=0)
-    spread = np.diag(places.var(axis=0, ddof=1))
-    each = count // len(WIDTHS)
-    wide = [
-        GaussianBase.from_covariance(places.mean(axis=0), within + width**2 * spread)
-        for width in WIDTHS
-    ]
-    return np.concatenate([one.unwhiten(one.draw(rng, each)) for one in wide])
+    mean, variance = places.mean(axis=0), places.var(axis=0, ddof=1)
+    around = [(mean, width**2 * variance) for width in WIDTHS]
+    around += [(np.zeros(mean.size), variance + mean**2)]
+    return [GaussianBase.from_covariance(at, within + np.diag(each)) for at, each in around]
+
+
+def _drawn(modes: Sequence[Optimum], count: int, rng: np.random.Generator) -> Array:
+    """Draws from all of these Gaussians, in equal parts, shape (about count, D)."""
+    wide = _wide(modes)
+    return np.concatenate([one.unwhiten(one.draw(rng, count // len(wide))) for one in wide])
 
 
 def _heaviest(modes: Sequence[Optimum]) -> list[Optimum]:
@@ -129,7 +135,8 @@ def _sees_narrower(
     at = rng.choice(len(x), TRIED)
     inverse = np.linalg.inv(root)
     found = 0
-    for place in _drawn(modes, len(WIDTHS) * PLACES, rng)[:PLACES]:
+    around = _wide(modes)[0]
+    for place in around.unwhiten(np.sqrt(1 + 1 / len(modes)) * around.draw(rng, PLACES)):
         square = np.square((x[at] - place) @ inverse.T).sum(axis=1)
         found += int(np.sum(value - 0.5 * square > explained[at] + EXPLAINED))
     return made * found / (PLACES * TRIED) >= ENOUGH

@@ -416,13 +416,15 @@ def _for_pilots(state: State) -> list[LocalFit]:
     Without fits of Pathfinder there are none, because curvature has measured all modes.
     """
     target, approximate, others = state.target, [*state.approximate], [*state.others]
-    if not approximate:  # all is measured, or nobody asked Pathfinder
-        return [inside(fit, target.density) for fit in others]
-    # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
-    floor = max(fit.log_evidence for fit in approximate) - FAINT
+    # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw. Of a comb of
+    # modes, most lie far below those that were measured.
+    heard_of = [fit.log_evidence for fit in (*approximate, *state.near)]
+    floor = max(heard_of, default=-np.inf) - FAINT
     # The width of a ridge would make one mode of all modes.
     others = [unit_wide(fit) if is_flat(fit) else fit for fit in others]
     others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
+    if not approximate:  # all is measured, or nobody asked Pathfinder
+        return others
     if not state.search.ascents:  # too many dimensions for a search
         others += [_around(place, approximate) for place in state.hints.places]
     return [fit for fit in [*approximate, *others] if not needless(target, fit, state.near)]
