@@ -19,8 +19,9 @@ from stanct.bases.score import EXPLAINED, unexplained
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.path.gaussian import LOG_2PI, GaussianBase
 
-# Draws of a first look and of the last: looks are doubled while they find no new mode.
-FIRST, LAST = 6_000, 100_000
+# Draws of a first look and of the last. Looks follow while they find modes, and are doubled while
+# they would not find a narrower one.
+FIRST, LAST = 6_000, 60_000
 # Standard deviations of the Gaussians, in those of the ends.
 WIDTHS = (1.0, 1.5)
 # Ascents in vain after which a look ends, and the most modes by which draws are explained.
@@ -30,7 +31,7 @@ WHOLE = 0.99
 # A mode is imagined that is narrower than the narrowest by so many standard deviations of all log
 # widths. It lies at so many places, so many draws are tried there, and so many of all must find it.
 NARROWER = 2.0
-PLACES, TRIED, ENOUGH = 20, 5_000, 3.0
+PLACES, TRIED, ENOUGH = 10, 5_000, 5.0
 
 
 class Far(NamedTuple):
@@ -54,21 +55,26 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
     Draws count as particles that ended at the mode which dominates there.
     """
     effort = counted.scans / SCANS
-    count, last, made = int(FIRST * effort), int(LAST * effort), 0
+    count, last, made, sees = int(FIRST * effort), int(LAST * effort), 0, False
     while True:
         before = len(modes)
         x = _drawn(modes, count, rng)
         values = counted.log_densities(x)
-        explained = _climbed(counted, modes, x, values)
-        whole = bool(np.mean(unexplained(values, explained)) <= 1 - WHOLE)
+        known, heights = _climbed(counted, modes, x, values)
+        explained = np.asarray(log_sum_exp(heights, axis=0))
         made += count
-        if not whole or (count >= last and len(modes) == before):
+        whole = bool(np.mean(unexplained(values, explained)) <= 1 - WHOLE)
+        if not whole or counted.spent > counted.most:
             break
-        count = min(count * (1 + (len(modes) == before)), last)
-    known = _heaviest(modes)
-    for k in each_height(known, x).argmax(axis=0):
-        known[k].particles += 1
-    return Far(whole, whole and _sees_narrower(known, x, explained, made, rng))
+        if len(modes) == before:
+            sees = _sees_narrower(known, x, explained, made, rng)
+            if sees or count == last:
+                break
+            count = min(2 * count, last)
+    hits = np.bincount(heights.argmax(axis=0), minlength=len(known))
+    for one, times in zip(known, hits.tolist(), strict=True):
+        one.particles += times
+    return Far(whole, sees)
 
 
 def _wide(modes: Sequence[Optimum]) -> list[GaussianBase]:
@@ -90,24 +96,31 @@ def _drawn(modes: Sequence[Optimum], count: int, rng: np.random.Generator) -> Ar
     return np.concatenate([one.unwhiten(one.draw(rng, count // len(wide))) for one in wide])
 
 
-def _heaviest(modes: Sequence[Optimum]) -> list[Optimum]:
-    return sorted(modes, key=lambda one: -one.log_mass)[:MOST]
+def _climbed(
+    counted: Counted, modes: list[Optimum], x: Array, values: Array
+) -> tuple[list[Optimum], Array]:
+    """Ascend from what no mode explains, the least explained first, and add new modes.
 
-
-def _climbed(counted: Counted, modes: list[Optimum], x: Array, values: Array) -> Array:
-    """Ascend from what no mode explains, the least first; log heights of all modes at the draws."""
-    explained = np.asarray(log_sum_exp(each_height(_heaviest(modes), x), axis=0))
+    Returns
+    -------
+    The heaviest modes and the new ones, and the log heights of their Gaussians at the draws.
+    """
+    known = sorted(modes, key=lambda one: -one.log_mass)[:MOST]
+    heights = each_height(known, x)
+    explained = np.asarray(log_sum_exp(heights, axis=0))
     left, vain = unexplained(values, explained), 0
     while left.any() and vain < VAIN:
         best = int(np.where(left, values - explained, -np.inf).argmax())
         before = len(modes)
         climb(counted, x[best], modes, modes[0].root)
-        vain = 0 if len(modes) > before else vain + 1
-        if len(modes) > before:
-            explained = np.logaddexp(explained, each_height(modes[before:], x)[0])
+        new, vain = modes[before:], vain + 1
         left[best] = False
-        left &= unexplained(values, explained)
-    return explained
+        if new:
+            its = each_height(new, x)
+            known, heights, vain = known + new, np.concatenate([heights, its]), 0
+            explained = np.logaddexp(explained, its[0])
+            left &= unexplained(values, explained)
+    return known, heights
 
 
 def _sees_narrower(
