@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height
 from stanct.bases.rough import those_that_count
@@ -28,9 +29,9 @@ WIDTHS = (1.0, 1.5)
 VAIN, MOST = 24, 100
 # Known modes are the whole target if they explain this share of the draws.
 WHOLE = 0.99
-# A mode is imagined that is narrower than the narrowest by so many standard deviations of all log
-# widths. It lies at so many places, so many draws are tried there, and so many of all must find it.
-NARROWER = 2.0
+# A mode is imagined that is as narrow as one more of so large a share, if log widths are normal. It
+# lies at so many places, so many draws are tried there, and so many of all must find it.
+NARROWER = 0.02
 PLACES, TRIED, ENOUGH = 10, 5_000, 5.0
 
 
@@ -126,7 +127,7 @@ def _climbed(
 def _sees_narrower(
     modes: Sequence[Optimum], x: Array, explained: Array, made: int, rng: np.random.Generator
 ) -> bool:
-    """Whether draws would find a mode that is narrower than all known ones.
+    """Whether draws would find a mode that is as narrow as one more may well be.
 
     Parameters
     ----------
@@ -140,10 +141,12 @@ def _sees_narrower(
         return True
     dimension = x.shape[1]
     log_widths = np.array([np.log(np.diag(one.root)).mean() for one in wide])
-    narrowest = wide[int(log_widths.argmin())]
-    shrunk = NARROWER * float(log_widths.std(ddof=1))
-    root = np.exp(-shrunk) * narrowest.root
-    log_det = dimension * (log_widths.min() - shrunk)
+    count, narrowest = len(wide), wide[int(log_widths.argmin())]
+    # Few modes tell little of how widths differ (Student 1908).
+    lowest = stdtrit(count - 1, NARROWER) * log_widths.std(ddof=1) * np.sqrt(1 + 1 / count)
+    shrunk = min(log_widths.mean() + lowest - log_widths.min(), 0.0)
+    root = np.exp(shrunk) * narrowest.root
+    log_det = dimension * (log_widths.min() + shrunk)
     value = narrowest.log_mass - log_det - 0.5 * dimension * LOG_2PI
     at = rng.choice(len(x), TRIED)
     inverse = np.linalg.inv(root)
