@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 from runs import line_run
 
 from stanct.samplers.options import Options
@@ -73,3 +73,47 @@ def test_a_prompt_completes_some_thirty_names() -> None:
     assert len(names) < 40
     assert {"evidence", "verdict", "plot_pair", "draws_pd", "summary", "modes"} <= set(names)
     assert not {"bare_evidence", "kept", "stored", "shows"} & set(names)
+
+
+def _completions(text: str, root: Path) -> set[str]:
+    """What a language server offers at the end of a text."""
+    asked = {"textDocument": {"uri": (root / "asked.py").as_uri()}}
+    opened = {"languageId": "python", "version": 1, "text": text, **asked["textDocument"]}
+    last = {"line": text.count("\n"), "character": len(text.rpartition("\n")[2])}
+    folders = {"workspaceFolders": [{"uri": root.as_uri(), "name": "project"}]}
+    begins = {"processId": os.getpid(), "capabilities": {"workspace": {}}, **folders}
+    calls = [
+        ("initialize", begins, 1),
+        ("initialized", {}, None),
+        ("textDocument/didOpen", {"textDocument": opened}, None),
+        ("textDocument/completion", {**asked, "position": last}, 2),
+    ]
+    command = [sys.executable, "-c", "from basedpyright.langserver import main; main()", "--stdio"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
+        assert server.stdin is not None and server.stdout is not None
+        for method, params, number in calls:
+            call = {"jsonrpc": "2.0", "method": method, "params": params}
+            body = json.dumps(call if number is None else {**call, "id": number}).encode()
+            server.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        server.stdin.flush()
+        while head := server.stdout.readline():
+            size = int(head.split(b":")[1])
+            while server.stdout.readline().strip():
+                pass
+            answer = json.loads(server.stdout.read(size))
+            if answer.get("id") == 2 and "result" in answer:
+                server.kill()
+                return {item["label"] for item in answer["result"]["items"]}
+    raise AssertionError("the language server ended")
+
+
+@LONG
+def test_an_editor_completes_a_run(tmp_path: Path) -> None:
+    """The run has the type of its method, so that an editor offers what it can do."""
+    settings = {"extraPaths": [str(ROOT)], "pythonVersion": "3.11"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    made = "import stanct\nrun = stanct.temper('model.stan').sample({'y': 1.0})\nrun."
+    names = _completions(made, tmp_path)
+    assert {"evidence", "verdict", "report", "plot_pair", "draws_pd", "summary", "steps"} <= names

@@ -30,9 +30,11 @@ class Parser(argparse.ArgumentParser):
             told = told.replace("argument COMMAND: invalid choice:", "There is no command")
             self.exit(2, f"{self.prog}: error: {told}. {self._meant(chosen[1], known)}\n")
         if unknown := self._OPTION.search(message):
-            word = unknown[1].split()[0]
-            known = [o for parser in self._all() for a in parser._actions for o in a.option_strings]
-            hint = self._meant(word.partition("=")[0], dict.fromkeys(known))
+            word = unknown[1].split()[0].partition("=")[0]
+            known = {o: p.prog for p in self._all() for a in p._actions for o in a.option_strings}
+            hint = f"{known[word]} has it." if word in known else self._meant(word, known)
+            if word == "--data":
+                hint = "Data follow the program, as in stanct evidence MODEL.stan DATA.json."
             self.exit(2, f"{self.prog}: error: {message}. {hint}\n")
         super().error(message)
 

@@ -112,10 +112,11 @@ def _told(head: str, text: str) -> str:
 
 def _posterior(run: Run) -> str:
     own = run.provenance.get("parameters", ())
-    names = [name for name in by_interest(run.variables, own) if name in own]
-    small = [name for name in names if run.variables[name][0, 0].size <= FEW]
-    rest = sum(run.variables[name][0, 0].size for name in names if name not in small)
-    more = f"{rest} more parameters are in run.summary()." if rest else ""
+    sizes = {name: run.variables[name][0, 0].size for name in by_interest(run.variables, own)}
+    # Derived scalars are what many a program is written for.
+    small = [name for name, size in sizes.items() if size <= (FEW if name in own else 1)]
+    rest = sum(sizes.values()) - sum(sizes[name] for name in small)
+    more = f"{rest} more numbers are in run.summary()." if rest else ""
     if not small:
         return f"\nPosterior: {more}"
     return f"\nPosterior\n{in_columns(run.summary(small))}\n{more}".rstrip()
