@@ -137,7 +137,10 @@ class Curvature(Maker):
             if tried >= few and (len(near) < self.fitting * tried or gradients > most):
                 break
             tried += 1
-            found = measured(target, fit, child, threads=state.nuts.threads, known=looked.fits)
+            found = measured(
+                target, fit, child, threads=state.nuts.threads, known=looked.fits,
+                one_of_many=tried > few,
+            )  # fmt: skip
             gradients, evaluations = gradients + found.gradients, evaluations + found.evaluations
             if found.around is not None and found.fit is not None:
                 near.append(found.around)
