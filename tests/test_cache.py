@@ -46,18 +46,6 @@ def test_what_killed_builds_left_is_removed_after_a_day(
     assert {path.name for path in folder.iterdir()} == {young.name, executable.parent.name}
 
 
-def test_a_damaged_executable_is_built_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[dict] = []
-    compiler(monkeypatch, calls)
-    executable = CmdStan(home).compiled(SOURCE)
-    executable.write_text(SOURCE[:-9])
-    assert CmdStan(home).compiled(SOURCE).read_text() == SOURCE and len(calls) == 2
-    executable.with_name("model.sha256").unlink()  # as an earlier version left it
-    assert CmdStan(home).compiled(SOURCE).read_text() == SOURCE and len(calls) == 2
-    assert executable.with_name("model.sha256").exists()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="other systems have other rights")
 def test_a_new_program_may_be_compiled_in_a_folder_as_tmp(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

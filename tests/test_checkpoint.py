@@ -249,27 +249,6 @@ def test_records_are_found_while_other_threads_import(monkeypatch: pytest.Monkey
     assert np.array_equal(again.mean, base.mean)
 
 
-@pytest.mark.parametrize(
-    "tree",
-    [
-        {"class": "stanct.path.gaussian:GaussianBase", "fields": {"mean": 1, "no": 2}},
-        {"array": 7},
-        {"generator": {"state": 3}},
-        {"mapping": [1]},
-        {"unknown": None},
-    ],
-)
-def test_damaged_records_are_named(tmp_path: Path, tree: Any) -> None:
-    journal = Journal(tmp_path, IDENTITY)
-    journal.put((0, 0, 0), "step", [1])
-    journal._steps["0,0,0"] = ("step", tree)
-    journal.close()
-    again = Journal(tmp_path, IDENTITY)
-    with pytest.raises(CheckpointError, match=r"Step 'step' of the checkpoint .* is damaged"):
-        again.find((0, 0, 0), "step")
-    again.close()
-
-
 @pytest.mark.parametrize("steps", ["[" * 100_000, '{"0,0": 1}', "[1, 2]", "{"])
 def test_damaged_segments_are_named(tmp_path: Path, steps: str) -> None:
     Journal(tmp_path, IDENTITY).close()

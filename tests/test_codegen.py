@@ -144,10 +144,8 @@ def test_reserved_prefix() -> None:
             r"bad\.stan:2:\d+: .*in a condition that is not always evaluated",
         ),
         (
-            "functions { vector f(vector x) { return x; } vector f(real x) { return [x]'; } "
-            "real f(int x) { return x; } }\nparameters { vector[1] x; }\n"
-            "transformed parameters { vector[1] y = lower_bound_jacobian(f(x), 0); }",
-            r"bad\.stan:3:\d+: .*whether it takes containers(?s:.)*a statement of its own",
+            "parameters { real x; }\ntransformed parameters { real y = exp_jacobian(x, 0); }",
+            r"bad\.stan:2:\d+: .*the log Jacobian that `exp_jacobian` adds(?s:.)*Declare",
         ),
         (
             "parameters { real x; }\ntransformed parameters { real y = lower_bound_jacobian(x, 0), "
@@ -158,6 +156,11 @@ def test_reserved_prefix() -> None:
             "functions { vector f_lp(vector x) { target += 1; return x; } }\n"
             "parameters { real x; } model { [x, x]' ~ normal(f_lp([1, 2]'), 1) T[-9, 9]; }",
             r"bad\.stan:2:49: `f_lp` adds to the target(?s:.)*Give its value a name",
+        ),
+        (
+            "functions { real f_lp(real x) { return x * target(); } }\n"
+            "parameters { real x; } model { x ~ normal(0, 1); target += f_lp(x); }",
+            r"bad\.stan:1:44: A function reads the target(?s:.)*pass its value",
         ),
         ("parameters { int n; }", r"bad\.stan:1:18: `n` is an integer"),
         ("parameters { vector x; }", r"bad\.stan:1:21: `x` is declared without its sizes"),

@@ -50,17 +50,6 @@ def test_good_data_from_mapping_and_file(tmp_path: Path) -> None:
     assert len(from_file.sha256) == 64
 
 
-def nested(depth: int) -> list[Any]:
-    found: list[Any] = [1]
-    for _ in range(depth):
-        found = [found]
-    return found
-
-
-HOLDS_ITSELF: list[Any] = []
-HOLDS_ITSELF.append(HOLDS_ITSELF)
-
-
 @pytest.mark.parametrize(
     ("change", "line", "words"),
     [
@@ -92,8 +81,6 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ({"w": np.array([np.inf, 1])}, 7, r"`w\[1\]` is infinite in data"),
         ({"w": ["-Infinity", 1]}, 7, r"`w\[1\]` is infinite in data"),
         ({"w": [1, 10**400]}, 7, r"`w\[2\]` is a number too large"),
-        ({"w": [1, 10**4999]}, 7, r"`w\[2\]` is a number too large(?s:.)*end at 1.8e308"),
-        ({"y": [0, 10**4999]}, 4, r"`y\[2\]` is a number too large"),
         ({"y": [0, 2.5]}, 4, r"`y\[2\]` is declared int, but data has 2.5"),
         ({"y": [0, 2**40]}, 4, r"`y\[2\]` is declared int, but data has 1099511627776"),
         ({"w": 1j}, 7, r"`w` is the complex number 1j in data(?s:.)*real part"),
@@ -108,12 +95,7 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ({"w": np.array(["2020-01-01"], "M8[D]")}, 7, r"`w` is of the type 'datetime64'"),
         ({"w": pd.Series([1.0, np.nan])}, 7, r"`w\[2\]` is NaN in data"),
         ({"w": np.ones(2, np.longdouble)}, 7, r"`w` is of the type 'longdouble'"),
-        ({"w": [1, np.longdouble(1)]}, 7, r"`w\[2\]` is of the type 'longdouble'"),
         ({"w": pd.Series([1, pd.NA])}, 7, r"`w\[2\]` is of the type 'NAType'"),
-        ({"w": nested(2000)}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
-        ({"w": nested(100_000)}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
-        ({"w": [1, nested(100_000)]}, 7, r"`w\[2,1,1\]` is a list nested too deeply"),
-        ({"w": HOLDS_ITSELF}, 7, r"`w\[1,1,1\]` is a list nested too deeply"),
         ({"N": np.nan}, 2, "`N` is NaN in data"),
         ({"N": 3_000_000_000}, 2, "`N` is declared int, but data has 3000000000.*(?s:.)*end at"),
         ({"X": [[1, 2], [3, None]]}, 5, r"`X\[2,2\]` is null in data"),
@@ -164,20 +146,12 @@ def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
         ("[1, 2]", "holds a JSON list, not an object"),
         ('{"N": 2, "other": [1, NaN]}', r"`other\[2\]` is NaN.*\nLeave `other` out"),
         ('{"N": 2, "other": {"a": null}}', r"`other\[a\]` is null"),
-        ('{"N": ' + "9" * 5000 + "}", r"counts.stan:2:.*`N` is a number too large"),
-        ('{"other": [1, ' + "9" * 5000 + "]}", r"`other\[2\]` is a number too large"),
         (
             '{"N": 2, "y": [0, 3], "N": 2}',
             r"counts.stan:2:.*`N` is given twice in .*\n(?s:.)*Leave",
         ),
         ('{"other": {"1": 2, "1": 3}}', r"`other\[1\]` is given twice"),
         ('{"N": "2"}', r"`N` is the text '2'"),
-        ('{"N": ' + "[" * 900 + "]" * 900 + "}", r"counts.stan:2:.*`N\[1,1,1\]` is a list nested"),
-        ('{"N": ' + "[" * 100_000 + "]" * 100_000 + "}", "`N` is a list nested too deeply"),
-        (
-            '{"N": 2, "a\\"[": [1, "]"], "y": [' + "[" * 100_000 + "]" * 100_000 + "]}",
-            r"counts.stan:4:.*`y` is a list nested too deeply",
-        ),
     ],
 )
 def test_bad_file(tmp_path: Path, text: str, words: str) -> None:
@@ -187,18 +161,11 @@ def test_bad_file(tmp_path: Path, text: str, words: str) -> None:
         read_data(file, PROGRAM)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "latin-1"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1"])
 def test_files_in_other_encodings(tmp_path: Path, encoding: str) -> None:
     file = tmp_path / "data.json"
     file.write_text('{"é": 1, "N": 2}', encoding=encoding)
     with pytest.raises(DataError, match=r"not in UTF-8, as byte \d+ shows\.\nSave it as UTF-8"):
-        read_data(file, PROGRAM)
-
-
-def test_a_nul_in_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "data.json"
-    file.write_text('{"N\0": 1, "letters": "abcdefgh"}')
-    with pytest.raises(DataError, match=r"has a NUL character, as character 4\.\nRemove it"):
         read_data(file, PROGRAM)
 
 
@@ -211,35 +178,6 @@ def test_true_and_false_are_one_and_zero_wherever_they_stand(tmp_path: Path) -> 
         found = read_data(data, program)
         assert found.values == {"a": 1, "b": [1, 0], "t": {"1": 0, "2": 1.5}}
         assert "true" not in found.text and "false" not in found.text
-
-
-class Hostile(list):
-    def __len__(self) -> int:
-        return -1
-
-
-class Raising(list):
-    def __iter__(self) -> Any:
-        raise OSError("mine")
-
-
-class Mute(dict):
-    def __iter__(self) -> Any:
-        raise OSError("mine")
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (GOOD | {"y": Hostile([1, 2])}, "`y` is of the type 'Hostile', which cannot be read"),
-        (GOOD | {"y": Raising([1, 2])}, "`y` is of the type 'Raising', which cannot be read"),
-        (GOOD | {"other": Hostile([1])}, "`other` is of the type 'Hostile'"),
-        (Mute(GOOD), r"type 'Mute' cannot be read \(OSError: mine\)"),
-    ],
-)
-def test_classes_whose_methods_raise(data: dict[str, Any], words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        read_data(data, PROGRAM)
 
 
 def test_what_is_not_finite_in_tuples_and_complex_numbers_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -166,24 +167,28 @@ def test_particles_come_in_islands(whole: dict[str, EvidenceRun]) -> None:
 def looked(make: Any, *, aim: float | None = 0.1, names: tuple[str, ...] = ()) -> tuple[bool, str]:
     """Looks at a run whose error is 2/√n, and why they ended."""
     sealed: list[bool] = []
-    job: Any = SimpleNamespace(
-        chains=1, execution=SimpleNamespace(seal=lambda: sealed.append(True))
-    )
     bar: Any = SimpleNamespace(expect=lambda total: None, note=lambda text: None)
     made: list[int] = []
 
-    def draft() -> Any:
+    def draft(*_: Any) -> Any:
         evidence = SimpleNamespace(log_z=0.0, std_error=2 / np.sqrt(sum(made)))
         failed = [check(name, 0, 0, False, "", "") for name in names]
         return SimpleNamespace(bare_evidence=evidence, diagnostics=failed)
 
-    def step(draws: int) -> bool:
+    def step(draws: int, bar: Any) -> bool:
         early = make(len(made))
         made.append(draws)
         return early
 
     precision = Precision(aim, 500, 2000)
-    early = until_precise(job, precision, bar, step, draft)
+    job: Any = SimpleNamespace(
+        chains=1,
+        execution=SimpleNamespace(seal=lambda: sealed.append(True)),
+        bar=lambda *_, **options: nullcontext(bar),
+        draft=draft,
+        lap=lambda stage: None,
+    )
+    _, early = until_precise(job, precision, step, EvidenceRun, dict, "draws")
     return early, precision.reason + " sealed" * len(sealed)
 
 

@@ -132,20 +132,6 @@ def test_a_users_discrete_distribution_has_an_inclusive_lower_bound() -> None:
     assert ours == pytest.approx(stan, rel=1e-12)
 
 
-def test_a_square_cholesky_factor_needs_one_size() -> None:
-    """`cholesky_factor_cov_jacobian(x, 2)` is that of 2 × 2."""
-    source = (
-        "parameters {{ vector[3] x; }} transformed parameters {{ matrix[2, 2] L = "
-        "cholesky_factor_cov_jacobian(x, {}); }} model {{ to_vector(L) ~ normal(0, 1); }}"
-    )
-    one, two = (
-        generate(Program.from_source(source.format(sizes)), "joint") for sizes in ("2", "2, 2")
-    )
-    assert (
-        "ct_cholesky_factor_cov_lj(x, 2, 2)" in one and "ct_cholesky_factor_cov_lj(x, 2, 2)" in two
-    )
-
-
 @pytest.mark.parametrize("operator", ["&&", "||"])
 def test_a_jacobian_that_is_not_always_evaluated_is_refused(operator: str) -> None:
     source = (

@@ -205,22 +205,6 @@ def test_base_is_restored_without_its_program(fit: str, request: pytest.FixtureR
             refused()
 
 
-def test_a_base_of_an_earlier_version_is_restored(fitted: Any) -> None:
-    target, found, _ = fitted
-    base = lent(target, found)
-    arrays = base.arrays()
-    spreads = arrays.pop("nested_spreads")
-    del arrays["nested_colours"], arrays["nested_shares"]
-    # A root of the covariance is not unique.
-    turned = np.linalg.qr(np.random.default_rng(0).normal(size=(12, 12)))[0]
-    arrays["nested_roots"] = spreads[..., None] * turned
-    restored = base_from_arrays(arrays)
-    assert isinstance(restored, NestedBase)
-    restored = dataclasses.replace(restored, lend=target.density.borrow)
-    x = base.unwhiten(base.draw(np.random.default_rng(7), 20))
-    np.testing.assert_allclose(restored.log_density(x), base.log_density(x), atol=1e-5)
-
-
 def test_a_base_that_misses_a_mode_of_the_pilots_is_refused() -> None:
     target = stanct.temper(TWO_MODES).target()
     rng = np.random.default_rng(0)

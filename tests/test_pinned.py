@@ -82,7 +82,7 @@ BASES: dict[str, Base] = {
 
 def of_path(base_delta: np.ndarray, bias: AnyBias, tours: Tours | None) -> dict[str, Any]:
     found = PathEstimator(DELTA, base_delta, bias, tours)
-    evidence = found.evidence("joint", ("pareto_k",))
+    evidence = replace(found.evidence("joint"), warnings=("pareto_k",))
     grid = np.array([0.0, 0.2, 0.7, 1.0])
     inside = PathEstimator(DELTA, base_delta[np.isfinite(base_delta)], bias, tours)
     return {

@@ -24,7 +24,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.copies import hand_overs
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.samplers import pseudo_extended
+from stanct.samplers import _copies
 from stanct.samplers._nuts import CompiledNuts
 
 UNIT = GaussianBase(np.zeros(2), np.eye(2))
@@ -179,7 +179,7 @@ def test_the_prior_of_a_path_that_slows_down(monkeypatch: pytest.MonkeyPatch) ->
         CopyEstimator, "course", lambda _, beta: Course(beta, beta, 1 / np.maximum(beta, 0.003))
     )
     estimator = CopyEstimator(np.zeros((1, 1, 2)), np.zeros(1), CopyBias.linear(0.0))
-    bias = pseudo_extended.prior_by_speed(estimator.course(beta_grid(101)))
+    bias = _copies.prior_by_speed(estimator.course(beta_grid(101)))
     fine = np.linspace(0, 1, 100001)
     area = trapezoid(np.maximum(fine, 0.003) ** -1.3, fine)
     wanted = np.log(0.05 + 0.95 * np.maximum(bias.beta, 0.003) ** -1.3 / area)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import target_of
 from generated import DATA, PROGRAMS
 
 from stanct import temper
@@ -70,15 +69,6 @@ def test_a_wrong_program_does_not(
     assert "DOES NOT agree" in str(comparison)
 
 
-def test_a_gradient_that_is_all_rounding() -> None:
-    """Ripples too small to see make a slope that the last digit of the parameter turns round."""
-    ripples = "target += std_normal_lpdf(x) + 1e-13 * sum(sin(1e13 * x));"
-    program = Program.from_source(f"parameters {{ vector[3] x; }} model {{ {ripples} }}")
-    comparison = verify(ProgramTarget(program, read_data(None, program)), "joint")
-    assert comparison.passed and "with the last digit of the parameters" in str(comparison)
-    assert comparison.gradient_rounding > comparison.gradient_error / 10 > 1e-6
-
-
 def test_nothing_to_compare() -> None:
     program = Program.from_source("parameters { real x; } model { target += negative_infinity(); }")
     comparison = verify(ProgramTarget(program, read_data(None, program)), "joint", points=3)
@@ -133,19 +123,3 @@ def test_colours_leave_the_code_as_it_is() -> None:
         ("number", "2"),
         ("comment", "/* int */"),
     ]
-
-
-def test_a_fault_of_the_engine_is_not_called_ours() -> None:
-    """It drops the normaliser of a truncated vector whose bounds depend on parameters."""
-    source = """data { vector[3] y; }
-    parameters { real mu; real<lower=0> s; }
-    model { mu ~ normal(0, 1); s ~ exponential(1);
-      y ~ normal(mu, s) T[-2 - s, 3];
-    }
-    """
-    target = target_of(source, {"y": [0.0, 1.0, -1.0]})
-    told = str(verify(target, "density"))
-    assert "DOES NOT agree" not in told or "such as that of line 4" in told, told
-    assert "normaliser" not in str(verify(target, "joint"))
-    loop = source.replace("y ~", "for (n in 1 : 3) y[n] ~")
-    assert verify(target_of(loop, {"y": [0.0, 1.0, -1.0]}), "density").passed

@@ -358,7 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--data",
         action="store_true",
         help="take the programs that have data (posteriordb's posteriors, or <name>.data.json), "
-        "and compare log densities and gradients at random points, too",
+        "and compare log densities at random points, too",
     )
     parser.add_argument("--engine", choices=["embedded", "cmdstan"], default="embedded")
     parser.add_argument("--seconds", type=float, help="for one program; default 120, CmdStan 900")

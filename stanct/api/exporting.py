@@ -18,7 +18,7 @@ from stanct.api.sampling import sample
 from stanct.common.drafts import write_whole
 from stanct.common.errors import StanctError
 from stanct.common.names import KINDS
-from stanct.common.resources import remedy_for
+from stanct.common.resources import writing
 from stanct.common.seeds import Seeds, fresh_seed
 from stanct.common.settings import refuse_unknown, usable_path
 from stanct.engines.cmdstan import values_at
@@ -30,12 +30,12 @@ from stanct.runs.coupled import CoupledRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
+from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
 from stanct.samplers._rounds import BaseDraws, copies_inside, draws_inside
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import Joint
-from stanct.samplers.pseudo_extended import prior_by_speed
 from stanct.stan.codegen import usual_kind
 from stanct.stan.render import render_export
 from stanct.targets.program_target import ProgramTarget
@@ -63,10 +63,8 @@ class Exported:
 
     Attributes
     ----------
-    recipe
-        The program with all its data.
     inits
-        Values of its parameters at which chains begin; empty for CmdStan's own.
+        Values of the program's parameters at which chains begin; empty for CmdStan's own.
     constant, why
         What is to be added to log Z of the header's formula, 0 mostly, and the reason, or what
         keeps it from being known.
@@ -248,12 +246,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         **{f"inits_{k}.json": json.dumps(one) for k, one in enumerate(made.inits, 1)},
         **{name: render_export(name, values) for name in ("README.md", "run.py", "run.R")},
     }
-    try:
+    with writing("The export", path, "Choose a folder that you can write."):
         path.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             write_whole(path / name, f"{text.rstrip()}\n".encode())
-    except OSError as cause:
-        raise StanctError(
-            f"The export cannot be written to {path}: {cause}.",
-            remedy=remedy_for(cause, "Choose a folder that you can write."),
-        ) from cause

@@ -91,10 +91,7 @@ def extended(
         seeds = Seeds(execution.seed).within("extension", len(before["draws"]))
         job = Job(method.name, dict(run.method_settings), plan, problem, engine, execution, seeds)
         more = method.resume(job, run)
-    facts = {
-        "settings": dict(before["settings"]),
-        "draws": [*before["draws"], more.draws],
-    }
+    facts = {"settings": dict(before["settings"]), "draws": [*before["draws"], more.draws]}
     return _joined(run, more, facts, run.draws + draws)
 
 

@@ -26,6 +26,7 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import ForeignFit, read_draws
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.tempered import TemperedRun
+from stanct.samplers._copies import BASE_DRAWS as COPY_BASE_DRAWS
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._method import Method, refuse_other_densities
@@ -33,7 +34,6 @@ from stanct.samplers._nuts import generated
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import BASE_DRAWS, Joint
 from stanct.samplers.power_posterior import PriorAndLikelihood
-from stanct.samplers.pseudo_extended import BASE_DRAWS as COPY_BASE_DRAWS
 from stanct.samplers.pseudo_extended import PseudoExtended
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.execution import executing

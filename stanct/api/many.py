@@ -263,10 +263,7 @@ def _check_variables(model: Model, variables: Sequence[str]) -> None:
 
 
 def _unfinished(
-    datasets: Mapping[str, Any] | Iterable[Any],
-    journal: Results,
-    order: dict[str, None],
-    bar: Bar,
+    datasets: Mapping[str, Any] | Iterable[Any], journal: Results, order: dict[str, None], bar: Bar
 ) -> Iterator[tuple[str, Simulated]]:
     """Yield the data sets without a result, and put the names of all into `order`."""
     seen: set[str] = set()
@@ -390,14 +387,7 @@ def _ranks(run: Run, truth: Mapping[str, Any]) -> dict[str, float]:
 def check_truth(
     truth: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """True values as arrays.
-
-    Parameters
-    ----------
-    truth
-        The values by name of the variables.
-    shapes
-        Shapes of the program's variables.
+    """True values as arrays, by name of the variables, which have these shapes.
 
     Raises
     ------

@@ -15,8 +15,8 @@ from stanct.api.calibration import Simulator, calibrate
 from stanct.api.exporting import export
 from stanct.api.many import sample_many
 from stanct.api.sampling import sample
-from stanct.common.errors import SamplingError, StanctError
-from stanct.common.resources import remedy_for
+from stanct.common.errors import SamplingError
+from stanct.common.resources import writing
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
@@ -119,18 +119,11 @@ class TemperedModel:
         """
         texts = {kind: self.stan_code(kind) for kind in kinds}
         target = Path(folder)
-        try:
+        paths = {target / f"{self.program.name}_{kind}.stan": text for kind, text in texts.items()}
+        with writing("The programs", target, "Choose a folder that you can write."):
             target.mkdir(parents=True, exist_ok=True)
-            paths = []
-            for kind, text in texts.items():
-                path = target / f"{self.program.name}_{kind}.stan"
+            for path, text in paths.items():
                 path.write_text(text, encoding="utf-8")
-                paths.append(path)
-        except OSError as cause:
-            raise StanctError(
-                f"The programs cannot be written to {target}: {cause}.",
-                remedy=remedy_for(cause, "Choose a folder that you can write."),
-            ) from cause
         return tuple(paths)
 
     def export(
@@ -230,11 +223,7 @@ class TemperedModel:
 
     @overload
     def sample(
-        self,
-        data: DataSource = None,
-        *,
-        method: Literal["ais"],
-        **options: Unpack[Options],
+        self, data: DataSource = None, *, method: Literal["ais"], **options: Unpack[Options]
     ) -> ParticleRun: ...
 
     @overload
@@ -266,20 +255,12 @@ class TemperedModel:
 
     @overload
     def sample(
-        self,
-        data: DataSource = None,
-        *,
-        method: Literal["adiabatic"],
-        **options: Unpack[Options],
+        self, data: DataSource = None, *, method: Literal["adiabatic"], **options: Unpack[Options]
     ) -> AdiabaticRun: ...
 
     @overload
     def sample(
-        self,
-        data: DataSource = None,
-        *,
-        method: Literal["tact"],
-        **options: Unpack[Options],
+        self, data: DataSource = None, *, method: Literal["tact"], **options: Unpack[Options]
     ) -> TactRun: ...
 
     @overload
@@ -321,11 +302,7 @@ class TemperedModel:
         return sample(self.target(data), method, **options)
 
     def bidirectional(
-        self,
-        data: DataSource,
-        exact: Exact,
-        method: AIS | None = None,
-        **options: Unpack[Options],
+        self, data: DataSource, exact: Exact, method: AIS | None = None, **options: Unpack[Options]
     ) -> Bracket:
         """Bracket log Z of simulated data by annealing upwards and downwards.
 

@@ -57,17 +57,8 @@ class Asked:
 def prepared(method: Method[Any], target: Any, asked: Asked) -> tuple[Any, Plan]:
     """Read the program with its data, and refuse what cannot be sampled.
 
-    Ctrl-C and the deadline end this even where Stan does not return.
-
-    Returns
-    -------
-    target, plan
-        The target, which a fit as base may turn into another form, and the plan with its base.
-
-    Raises
-    ------
-    TooLittleTimeError
-        The deadline passed.
+    Ctrl-C and the deadline, with `TooLittleTimeError`, end this even where Stan does not return. A
+    fit as base may turn the target into another form. The plan is returned with its base.
     """
     _check_temporary_folder()
     seconds = asked.plan.max_seconds

@@ -15,13 +15,7 @@ from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.resources import within_memory
 from stanct.common.seeds import Seeds
-from stanct.common.settings import (
-    Whole,
-    declared,
-    listing,
-    near,
-    refuse_unknown,
-)
+from stanct.common.settings import Whole, declared, listing, near, refuse_unknown
 from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.runs.run import Run
@@ -212,13 +206,7 @@ def _whole(method: Method[Any]) -> Method[Any]:
 
 
 def named_method(name: Any) -> Method[Any]:
-    """Return the method of this name with its defaults.
-
-    Raises
-    ------
-    SamplingError
-        There is no such method.
-    """
+    """Return the method of this name with its defaults; raise `SamplingError` if there is none."""
     if not isinstance(name, str):
         raise SamplingError(
             f"method must be a method or the name of one, not {name!r}.",

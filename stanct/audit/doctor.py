@@ -8,8 +8,6 @@ import platform
 
 import numpy as np
 
-from stanct.common.errors import StanctError
-from stanct.common.resources import resource_folder
 from stanct.common.version import __version__
 from stanct.engines import embedded, homes, opencl
 from stanct.engines.assemble import is_current
@@ -26,30 +24,12 @@ _PROBE_VALUE = -1.7370857137646178
 
 
 def examine() -> tuple[str, bool]:
-    """Examine the installation.
-
-    Returns
-    -------
-    report, healthy
-        Text for the user, and whether everything that stanct needs works.
-    """
+    """Examine the installation; return a report, and whether all that stanct needs works."""
     lines = [
         f"stanct {__version__}, Python {platform.python_version()} on {platform.platform()}, "
         f"{os.cpu_count()} cores"
     ]
-    healthy = True
-    for name in LIBRARIES:
-        try:
-            lines.append(f"  {name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            healthy = False
-            lines.append(f"  {name} is missing; install it: pip install {name}")
-    for name in ("templates", "stan_models"):
-        try:
-            resource_folder(name)
-        except StanctError as error:
-            healthy = False
-            lines.append(f"  {error}")
+    lines += [f"  {name} {importlib.metadata.version(name)}" for name in LIBRARIES]
     lines.append(f"  BLAS: {blas_in_words()}; stanct works with one thread of each")
     lines.append("Engines")
     works, words = _embedded()
@@ -61,7 +41,7 @@ def examine() -> tuple[str, bool]:
     *first, last = (name for name, kind in METHODS.items() if kind.by_nuts and kind.cmdstan_first)
     methods = f"{', '.join(first)} and {last}"
     lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
-    return "\n".join(lines), healthy and works
+    return "\n".join(lines), works
 
 
 def _cmdstan(home: homes.Home | None) -> str:

@@ -22,7 +22,7 @@ from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.product import ProductBase
 from stanct.path.profiles import profiles
-from stanct.targets.protocols import BatchDensity
+from stanct.targets.protocols import SampledDensity
 from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
 
@@ -136,7 +136,7 @@ class Products(Maker):
         )
 
     def _are_independent(
-        self, density: BatchDensity, points: Array, rng: np.random.Generator
+        self, density: SampledDensity, points: Array, rng: np.random.Generator
     ) -> bool:
         """Whether crossed points have the log densities of a product."""
         one, other = (points[rng.integers(len(points), size=self.crossed)] for _ in range(2))

@@ -15,6 +15,129 @@ from typing import Any, NoReturn
 from stanct.common.names import BASES, ENGINES, KINDS, METHOD_NAMES, PICTURES, UNRELIABLE
 from stanct.common.version import __version__
 
+# By the name of the command: its help, and its description.
+_COMMANDS = {
+    "temper": (
+        "write a tempered Stan program",
+        "Generate a tempered program from MODEL: to stdout, or to files in a folder.",
+    ),
+    "evidence": (
+        "estimate log Z with an error bar",
+        "Sample MODEL with DATA and print log Z. With --json one object goes to stdout "
+        "and everything else to stderr.",
+    ),
+    "bridge": (
+        "estimate log Z from a fit that you already have",
+        "Estimate log Z of MODEL with DATA by bridge sampling from the draws of FIT, "
+        "which another program made. No gradient is taken but by the search for modes.",
+    ),
+    "export": (
+        "write a tempered program with data and scripts, to run without stanct",
+        "Write a generated program of MODEL with DATA, base, bias, initial values, and "
+        "scripts for cmdstanpy and cmdstanr that sample it and print log Z.",
+    ),
+    "import": (
+        "print log Z from the draws of an exported program",
+        "Make a run of the draws that CmdStan made from the export FOLDER, and print "
+        "log Z and the posterior.",
+    ),
+    "salvage": (
+        "print log Z from the finished draws of a killed run",
+        "Print log Z from the draws that the checkpoint of a killed run holds. Nothing "
+        "is sampled, and the run can still go on.",
+    ),
+    "extend": (
+        "go on with a saved run",
+        "Make further draws for the saved run RUN under its frozen settings, and print "
+        "log Z from all draws. Without --save nothing is written.",
+    ),
+    "compare": (
+        "Bayes factors and model probabilities of saved runs",
+        "Compare the models of runs on the same data by their evidences. Runs on "
+        "different data are refused, and improper priors too, unless with --improper allow.",
+    ),
+    "report": (
+        "write the HTML report of a saved run",
+        "Write one HTML page that shows the result of a saved RUN, its uncertainty, "
+        "and whether its checks passed.",
+    ),
+    "plot": (
+        "draw one picture of a saved run",
+        "Draw one picture of the saved RUN: trace, pair (corner) or posterior of "
+        "scalars, log z along the path, the weights of the modes, or the weights of the draws.",
+    ),
+    "doctor": ("show the engines, their versions, and what is missing", None),
+    "install-cmdstan": (
+        "install CmdStan",
+        "Use an existing CmdStan; otherwise install an official one with cmdstanpy if "
+        "GitHub can be reached; otherwise assemble one from PyPI, which takes some minutes.",
+    ),
+    "completion": (
+        "print a script that completes these commands in a shell",
+        "Print a script with which a shell completes commands and options. For bash: "
+        "stanct completion bash > ~/.local/share/bash-completion/completions/stanct",
+    ),
+}
+# What options mean, where a command says nothing else of them.
+_HELP = {
+    "model": "Stan program, e.g. radon.stan",
+    "data": "JSON file; nothing or - for none",
+    "run_folder": "folder of a saved run",
+    "--include-path": "folder in which #include looks before the program's own; may be repeated",
+    "--prefix": "prefix of generated names (default: %(default)s)",
+    "--half-priors": "whether to truncate priors with mass outside of their parameters' bounds",
+    "--hierarchies": "form of parameters whose prior's scale is a parameter; with auto, the "
+    "default, pilots choose",
+    "--base-program": "Stan program with the same parameters, from which the path leads to MODEL: "
+    "log Z is then the log of the ratio of the two",
+    "--base-data": "JSON file of that program; DATA has its data otherwise",
+    "--diff": "show what changes in MODEL instead of the program",
+    "--check": "check the generated program with stanc, and with --data compare log densities at "
+    "random points, instead of showing the program",
+    "--set": "a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
+    "--seed": "default: a fresh one",
+    "--chains": "default: the method's own",
+    "--draws": "kept draws of each chain",
+    "--target-se": "sample until log Z has this standard error; for every method but tact",
+    "--max-draws": "largest number of draws of each chain with --target-se",
+    "--warmup": "adaptation draws of each chain",
+    "--max-seconds": "end the run after this time with the draws that are finished",
+    "--base": "how the base is fitted; auto is pilot for all methods but tact; mixture is for "
+    "simulated_tempering, parallel_tempering and ais (default: %(default)s)",
+    "--inits": "JSON object of parameter names and values, or a list of them, from which the "
+    "search for modes also starts; may be repeated",
+    "--search-radius": "largest radius in the unconstrained space at which that search starts "
+    "(default: 100)",
+    "--checkpoint": "record finished work there; after a kill the same command continues the run",
+    "--thin": "keep the parameters of every K-th draw only",
+    "--keep": "keep this variable; may be repeated",
+    "--store": "write draws there as they are made; first a checkpoint, then a saved run",
+    "--reshuffles": "how often to draw the halves anew, to see how log Z varies "
+    "(default: %(default)s)",
+    "--no-search": "do not search for modes that the fit has missed",
+    "--escalate": "temper from the fit if a check fails",
+    "--run": "a saved run that has base and bias",
+    "--copies": "copies of pseudo_extended (default: %(default)s)",
+    "--threads": "chains that run at once; default: all cores. With --executor: threads of a task "
+    "that runs several chains, such as the search for the base",
+    "--executor": "what moves the chains in place of threads: processes:4, threads:4 or "
+    "dask:tcp://HOST:PORT",
+    "--save": "save the run there, replacing a run saved before",
+    "--report": "write the HTML report there",
+    "--strict": f"exit with status {UNRELIABLE} if a check failed; the default only warns",
+    "--json": "print one JSON object",
+    "--timing": "say on stderr where the time went",
+    "--quiet": "say nothing of the progress",
+    "--dir": "where to assemble it",
+    "--wheel": "httpstan's wheel, if you have it",
+    "--jobs": "parallel compilations; default: cores, at most 4",
+    "--replace": "install even if there is a CmdStan",
+    "--names": "variables or scalars, such as mu 'beta[1]'; default: a few that are asked for "
+    "first",
+    "--observed": "data variables that must be equal; default: all that the programs share",
+    "--loo": "add leave-one-out elpd and stacking weights",
+}
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that says what a misspelt word may mean, in place of all that it might be."""
@@ -61,29 +184,26 @@ def parser_of_commands() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"stanct {__version__}")
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_temper(subcommands)
-    _add_evidence(subcommands)
-    _add_bridge(subcommands)
-    _add_export(subcommands)
-    _add_import(subcommands)
-    _add_salvage(subcommands)
-    _add_extend(subcommands)
-    _add_compare(subcommands)
-    _add_report(subcommands)
-    _add_plot(subcommands)
-    doctor = subcommands.add_parser(
-        "doctor", help="show the engines, their versions, and what is missing"
+    own = {
+        name: subcommands.add_parser(name, help=told, description=description)
+        for name, (told, description) in _COMMANDS.items()
+    }
+    _temper(own["temper"])
+    _evidence(own["evidence"])
+    _bridge(own["bridge"])
+    _export(own["export"])
+    _import(own["import"])
+    _salvage(own["salvage"])
+    _extend(own["extend"])
+    _compare(own["compare"])
+    _report(own["report"])
+    _plot(own["plot"])
+    own["doctor"].set_defaults(run=_command("doctor"))
+    _install(own["install-cmdstan"])
+    own["completion"].add_argument("shell", choices=("bash", "fish", "zsh", "tcsh"))
+    own["completion"].set_defaults(
+        run=lambda options: _commands().completion(parser, options.shell)
     )
-    doctor.set_defaults(run=_command("doctor"))
-    _add_install(subcommands)
-    completion = subcommands.add_parser(
-        "completion",
-        help="print a script that completes these commands in a shell",
-        description="Print a script with which a shell completes commands and options. For bash: "
-        "stanct completion bash > ~/.local/share/bash-completion/completions/stanct",
-    )
-    completion.add_argument("shell", choices=("bash", "fish", "zsh", "tcsh"))
-    completion.set_defaults(run=lambda options: _commands().completion(parser, options.shell))
     return parser
 
 
@@ -103,205 +223,84 @@ def _commands() -> Any:
         atexit.register(gc.freeze)
 
 
+def _add(parser: argparse.ArgumentParser, name: str, **options: Any) -> None:
+    """Add an argument with its help."""
+    parser.add_argument(name, **{"help": _HELP.get(name), **options})
+
+
+def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        _add(parser, name, action="store_true")
+
+
 def _add_program(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="Stan program, e.g. radon.stan")
-    parser.add_argument(
-        "--include-path",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="folder in which #include looks before the program's own; may be repeated",
-    )
-    parser.add_argument(
-        "--prefix", default="ct_", help="prefix of generated names (default: %(default)s)"
-    )
+    _add(parser, "model", metavar="MODEL")
+    _add(parser, "--include-path", action="append", default=[], metavar="FOLDER")
+    _add(parser, "--prefix", default="ct_")
 
 
 def _add_forms(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--half-priors",
-        choices=("as-written", "renormalise"),
-        default="as-written",
-        help="whether to truncate priors with mass outside of their parameters' bounds",
-    )
-    parser.add_argument(
-        "--hierarchies",
-        choices=("auto", "as-written", "non-centred"),
-        default="auto",
-        help="form of parameters whose prior's scale is a parameter; with auto, the default, "
-        "pilots choose",
-    )
-    parser.add_argument(
-        "--base-program",
-        metavar="FILE",
-        help="Stan program with the same parameters, from which the path leads to MODEL: log Z is "
-        "then the log of the ratio of the two",
-    )
-    parser.add_argument(
-        "--base-data", metavar="FILE", help="JSON file of that program; DATA has its data otherwise"
-    )
+    truncated = ("as-written", "renormalise")
+    _add(parser, "--half-priors", choices=truncated, default="as-written")
+    forms = ("auto", "as-written", "non-centred")
+    _add(parser, "--hierarchies", choices=forms, default="auto")
+    _add(parser, "--base-program", metavar="FILE")
+    _add(parser, "--base-data", metavar="FILE")
 
 
-def _add_temper(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "temper",
-        help="write a tempered Stan program",
-        description="Generate a tempered program from MODEL: to stdout, or to files in a folder.",
-    )
+def _temper(parser: argparse.ArgumentParser) -> None:
     _add_program(parser)
     _add_forms(parser)
-    parser.add_argument(
-        "--kind",
-        choices=KINDS,
-        help="what to generate (default: joint; density with --diff)",
+    told = "what to generate (default: joint; density with --diff)"
+    _add(parser, "--kind", choices=KINDS, help=told)
+    _add(parser, "--out", metavar="FOLDER", help="write <model>_<kind>.stan there")
+    _flags(parser, "--diff", "--check")
+    _add(parser, "--data", metavar="DATA", help="JSON file for --check")
+    engines = [engine for engine in ENGINES if engine != "opencl"]
+    told = (
+        "second evaluator of --check; auto is CmdStan where one is found, which compiles for "
+        "a minute (default: %(default)s)"
     )
-    parser.add_argument("--out", metavar="FOLDER", help="write <model>_<kind>.stan there")
-    parser.add_argument(
-        "--diff", action="store_true", help="show what changes in MODEL instead of the program"
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="check the generated program with stanc, and with --data compare log densities at "
-        "random points, instead of showing the program",
-    )
-    parser.add_argument("--data", metavar="DATA", help="JSON file for --check")
-    parser.add_argument(
-        "--engine",
-        choices=[engine for engine in ENGINES if engine != "opencl"],
-        default="auto",
-        help="second evaluator of --check; auto is CmdStan where one is found, which compiles for "
-        "a minute (default: %(default)s)",
-    )
+    _add(parser, "--engine", choices=engines, default="auto", help=told)
     parser.set_defaults(run=_command("temper_program"))
 
 
-def _add_evidence(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "evidence",
-        help="estimate log Z with an error bar",
-        description="Sample MODEL with DATA and print log Z. With --json one object goes to stdout "
-        "and everything else to stderr.",
-    )
+def _evidence(parser: argparse.ArgumentParser) -> None:
     _add_program(parser)
     _add_forms(parser)
-    parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; nothing or - for none")
-    parser.add_argument("--method", choices=METHOD_NAMES, default="auto")
-    parser.add_argument("--engine", choices=ENGINES, default="auto")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
-    )
-    _add_length(parser)
-    _add_base(parser)
+    _add(parser, "data", metavar="DATA", nargs="?")
+    _add(parser, "--method", choices=METHOD_NAMES, default="auto")
+    _add(parser, "--engine", choices=ENGINES, default="auto")
+    _add(parser, "--set", action="append", default=[], metavar="NAME=VALUE")
+    _add(parser, "--seed", type=int, help="default: a fresh one, reported with the result")
+    _add(parser, "--chains", type=int)
+    _add(parser, "--draws", type=int)
+    _add(parser, "--target-se", type=float, metavar="SE")
+    _add(parser, "--max-draws", type=int, metavar="N")
+    _add(parser, "--warmup", type=int)
+    _add(parser, "--max-seconds", type=float, metavar="SECONDS")
+    _add(parser, "--base", choices=BASES, default="auto")
+    _add(parser, "--inits", action="append", metavar="FILE")
+    _add(parser, "--search-radius", type=float, metavar="R")
     _add_workers(parser)
-    _add_folders(parser)
+    _add(parser, "--checkpoint", metavar="FOLDER")
+    _add(parser, "--thin", type=int, metavar="K")
+    _add(parser, "--keep", action="append", metavar="NAME")
+    _add(parser, "--store", metavar="FOLDER")
     _add_outputs(parser)
     parser.set_defaults(run=_command("evidence"))
 
 
-def _add_length(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, help="default: a fresh one, reported with the result")
-    parser.add_argument("--chains", type=int, help="default: the method's own")
-    parser.add_argument("--draws", type=int, help="kept draws of each chain")
-    parser.add_argument(
-        "--target-se",
-        type=float,
-        metavar="SE",
-        help="sample until log Z has this standard error; for every method but tact",
-    )
-    parser.add_argument(
-        "--max-draws",
-        type=int,
-        metavar="N",
-        help="largest number of draws of each chain with --target-se",
-    )
-    parser.add_argument("--warmup", type=int, help="adaptation draws of each chain")
-    parser.add_argument(
-        "--max-seconds",
-        type=float,
-        metavar="SECONDS",
-        help="end the run after this time with the draws that are finished",
-    )
-
-
-def _add_base(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--base",
-        choices=BASES,
-        default="auto",
-        help="how the base is fitted; auto is pilot for all methods but tact; mixture is for "
-        "simulated_tempering, parallel_tempering and ais (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--inits",
-        action="append",
-        metavar="FILE",
-        help="JSON object of parameter names and values, or a list of them, from which the search "
-        "for modes also starts; may be repeated",
-    )
-    parser.add_argument(
-        "--search-radius",
-        type=float,
-        metavar="R",
-        help="largest radius in the unconstrained space at which that search starts (default: 100)",
-    )
-
-
-def _add_folders(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--checkpoint",
-        metavar="FOLDER",
-        help="record finished work there; after a kill the same command continues the run",
-    )
-    parser.add_argument(
-        "--thin", type=int, metavar="K", help="keep the parameters of every K-th draw only"
-    )
-    parser.add_argument(
-        "--keep", action="append", metavar="NAME", help="keep this variable; may be repeated"
-    )
-    parser.add_argument(
-        "--store",
-        metavar="FOLDER",
-        help="write draws there as they are made; first a checkpoint, then a saved run",
-    )
-
-
-def _add_bridge(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "bridge",
-        help="estimate log Z from a fit that you already have",
-        description="Estimate log Z of MODEL with DATA by bridge sampling from the draws of FIT, "
-        "which another program made. No gradient is taken but by the search for modes.",
-    )
+def _bridge(parser: argparse.ArgumentParser) -> None:
     _add_program(parser)
-    parser.add_argument("data", metavar="DATA", help="JSON file of the fit's data; - for none")
-    parser.add_argument(
-        "fit",
-        metavar="FIT",
-        nargs="+",
-        help="CmdStan's CSV files, a folder of them, or ArviZ's netCDF file",
-    )
-    parser.add_argument("--seed", type=int, help="default: a fresh one")
-    parser.add_argument(
-        "--reshuffles",
-        type=int,
-        default=4,
-        metavar="N",
-        help="how often to draw the halves anew, to see how log Z varies (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-search", action="store_true", help="do not search for modes that the fit has missed"
-    )
-    parser.add_argument(
-        "--escalate", action="store_true", help="temper from the fit if a check fails"
-    )
-    parser.add_argument(
-        "--method", choices=METHOD_NAMES, help="method of --escalate; default: chosen by the fit"
-    )
+    _add(parser, "data", metavar="DATA", help="JSON file of the fit's data; - for none")
+    told = "CmdStan's CSV files, a folder of them, or ArviZ's netCDF file"
+    _add(parser, "fit", metavar="FIT", nargs="+", help=told)
+    _add(parser, "--seed", type=int)
+    _add(parser, "--reshuffles", type=int, default=4, metavar="N")
+    _flags(parser, "--no-search", "--escalate")
+    told = "method of --escalate; default: chosen by the fit"
+    _add(parser, "--method", choices=METHOD_NAMES, help=told)
     _add_outputs(parser)
     parser.set_defaults(
         run=_command("bridge_fit"),
@@ -312,141 +311,72 @@ def _add_bridge(subcommands: Any) -> None:
     )
 
 
-def _add_export(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "export",
-        help="write a tempered program with data and scripts, to run without stanct",
-        description="Write a generated program of MODEL with DATA, base, bias, initial values, and "
-        "scripts for cmdstanpy and cmdstanr that sample it and print log Z.",
-    )
+def _export(parser: argparse.ArgumentParser) -> None:
     _add_program(parser)
     _add_forms(parser)
-    parser.add_argument("data", metavar="DATA", nargs="?", help="JSON file; nothing or - for none")
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="where to write it")
-    parser.add_argument("--kind", choices=KINDS, help="default: joint")
-    parser.add_argument(
-        "--run", dest="run_folder", metavar="RUN", help="a saved run that has base and bias"
-    )
-    parser.add_argument(
-        "--copies", type=int, default=5, help="copies of pseudo_extended (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, help="default: a fresh one")
+    _add(parser, "data", metavar="DATA", nargs="?")
+    _add(parser, "--out", metavar="FOLDER", required=True, help="where to write it")
+    _add(parser, "--kind", choices=KINDS, help="default: joint")
+    _add(parser, "--run", dest="run_folder", metavar="RUN")
+    _add(parser, "--copies", type=int, default=5)
+    _add(parser, "--seed", type=int)
     parser.set_defaults(run=_command("export_program"))
 
 
-def _add_import(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "import",
-        help="print log Z from the draws of an exported program",
-        description="Make a run of the draws that CmdStan made from the export FOLDER, and print "
-        "log Z and the posterior.",
-    )
-    parser.add_argument("folder", metavar="FOLDER", help="what `stanct export` wrote")
-    parser.add_argument("files", metavar="CSV", nargs="+", help="CmdStan's files, or their folder")
-    parser.add_argument("--seed", type=int, help="default: a fresh one")
+def _import(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "folder", metavar="FOLDER", help="what `stanct export` wrote")
+    _add(parser, "files", metavar="CSV", nargs="+", help="CmdStan's files, or their folder")
+    _add(parser, "--seed", type=int)
     _add_outputs(parser)
     parser.set_defaults(run=_command("import_draws"))
 
 
-def _add_salvage(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "salvage",
-        help="print log Z from the finished draws of a killed run",
-        description="Print log Z from the draws that the checkpoint of a killed run holds. Nothing "
-        "is sampled, and the run can still go on.",
-    )
-    parser.add_argument("checkpoint", metavar="FOLDER", help="the run's --checkpoint")
+def _salvage(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "checkpoint", metavar="FOLDER", help="the run's --checkpoint")
     _add_outputs(parser)
     parser.set_defaults(run=_command("salvage_run"))
 
 
-def _add_extend(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "extend",
-        help="go on with a saved run",
-        description="Make further draws for the saved run RUN under its frozen settings, and print "
-        "log Z from all draws. Without --save nothing is written.",
-    )
-    parser.add_argument("run_folder", metavar="RUN", help="folder of the saved run")
-    parser.add_argument(
-        "--draws", type=int, required=True, metavar="N", help="further draws of each chain"
-    )
+def _extend(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "run_folder", metavar="RUN", help="folder of the saved run")
+    told = "further draws of each chain"
+    _add(parser, "--draws", type=int, required=True, metavar="N", help=told)
     _add_workers(parser)
     _add_outputs(parser)
     parser.set_defaults(run=_command("extend_run"))
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--threads",
-        type=int,
-        help="chains that run at once; default: all cores. With --executor: threads of a task that "
-        "runs several chains, such as the search for the base",
-    )
-    parser.add_argument(
-        "--executor",
-        metavar="WORKERS",
-        help="what moves the chains in place of threads: processes:4, threads:4 or "
-        "dask:tcp://HOST:PORT",
-    )
+    _add(parser, "--threads", type=int)
+    _add(parser, "--executor", metavar="WORKERS")
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--save", metavar="FOLDER", help="save the run there, replacing a run saved before"
-    )
-    parser.add_argument("--report", metavar="FILE", help="write the HTML report there")
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help=f"exit with status {UNRELIABLE} if a check failed; the default only warns",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--timing", action="store_true", help="say on stderr where the time went")
-    parser.add_argument("--quiet", action="store_true", help="say nothing of the progress")
+    _add(parser, "--save", metavar="FOLDER")
+    _add(parser, "--report", metavar="FILE")
+    _flags(parser, "--strict", "--json", "--timing", "--quiet")
 
 
-def _add_install(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "install-cmdstan",
-        help="install CmdStan",
-        description="Use an existing CmdStan; otherwise install an official one with cmdstanpy if "
-        "GitHub can be reached; otherwise assemble one from PyPI, which takes some minutes.",
-    )
-    parser.add_argument("--from", dest="source", choices=("auto", "github", "pypi"), default="auto")
-    parser.add_argument("--dir", type=Path, metavar="FOLDER", help="where to assemble it")
-    parser.add_argument(
-        "--wheel", type=Path, metavar="FILE", help="httpstan's wheel, if you have it"
-    )
-    parser.add_argument("--jobs", type=int, help="parallel compilations; default: cores, at most 4")
-    parser.add_argument("--replace", action="store_true", help="install even if there is a CmdStan")
+def _install(parser: argparse.ArgumentParser) -> None:
+    sources = ("auto", "github", "pypi")
+    _add(parser, "--from", dest="source", choices=sources, default="auto")
+    _add(parser, "--dir", type=Path, metavar="FOLDER")
+    _add(parser, "--wheel", type=Path, metavar="FILE")
+    _add(parser, "--jobs", type=int)
+    _flags(parser, "--replace")
     parser.set_defaults(run=_command("install"))
 
 
-def _add_compare(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "compare",
-        help="Bayes factors and model probabilities of saved runs",
-        description="Compare the models of runs on the same data by their evidences. Runs on "
-        "different data are refused, and improper priors too, unless with --improper allow.",
-    )
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="folder of a saved run")
-    parser.add_argument("--names", type=_listed, metavar="A,B", help="names of the models in order")
-    parser.add_argument(
-        "--prior", type=_weights, metavar="1,2", help="prior weights in order; default: equal"
-    )
-    parser.add_argument(
-        "--observed",
-        type=_listed,
-        metavar="Y",
-        help="data variables that must be equal; default: all that the programs share",
-    )
-    parser.add_argument("--improper", choices=("refuse", "allow"), default="refuse")
-    parser.add_argument(
-        "--loo", action="store_true", help="add leave-one-out elpd and stacking weights"
-    )
-    parser.add_argument("--out", metavar="FILE", help="write an HTML page there")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+def _compare(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "runs", metavar="RUN", nargs="+", help="folder of a saved run")
+    _add(parser, "--names", type=_listed, metavar="A,B", help="names of the models in order")
+    told = "prior weights in order; default: equal"
+    _add(parser, "--prior", type=_weights, metavar="1,2", help=told)
+    _add(parser, "--observed", type=_listed, metavar="Y")
+    _add(parser, "--improper", choices=("refuse", "allow"), default="refuse")
+    _flags(parser, "--loo")
+    _add(parser, "--out", metavar="FILE", help="write an HTML page there")
+    _flags(parser, "--json")
     parser.set_defaults(run=_command("compare_runs"))
 
 
@@ -458,44 +388,19 @@ def _weights(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
 
-def _add_report(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "report",
-        help="write the HTML report of a saved run",
-        description="Write one HTML page that shows the result of a saved RUN, its uncertainty, "
-        "and whether its checks passed.",
-    )
-    parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
-    parser.add_argument("--out", metavar="FILE", help="default: RUN.html")
-    _add_names(parser)
+def _report(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "run_folder", metavar="RUN")
+    _add(parser, "--out", metavar="FILE", help="default: RUN.html")
+    _add(parser, "--names", nargs="+", metavar="NAME")
     parser.set_defaults(run=_command("report_run"))
 
 
-def _add_names(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--names",
-        nargs="+",
-        metavar="NAME",
-        help="variables or scalars, such as mu 'beta[1]'; default: a few that are asked for first",
-    )
-
-
-def _add_plot(subcommands: Any) -> None:
-    parser = subcommands.add_parser(
-        "plot",
-        help="draw one picture of a saved run",
-        description="Draw one picture of the saved RUN: trace, pair (corner) or posterior of "
-        "scalars, log z along the path, the weights of the modes, or the weights of the draws.",
-    )
-    parser.add_argument("run_folder", metavar="RUN", help="folder of a saved run")
-    parser.add_argument("picture", choices=PICTURES)
-    _add_names(parser)
-    parser.add_argument(
-        "--prior", action="store_true", help="add the prior, which is sampled first, to posterior"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="its ending tells the format, such as png, pdf or svg (default: RUN_PICTURE.png)",
-    )
+def _plot(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "run_folder", metavar="RUN")
+    _add(parser, "picture", choices=PICTURES)
+    _add(parser, "--names", nargs="+", metavar="NAME")
+    told = "add the prior, which is sampled first, to posterior"
+    _add(parser, "--prior", action="store_true", help=told)
+    told = "its ending tells the format, such as png, pdf or svg (default: RUN_PICTURE.png)"
+    _add(parser, "--out", metavar="FILE", help=told)
     parser.set_defaults(run=_command("plot_run"))

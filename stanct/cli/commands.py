@@ -266,14 +266,6 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     """
     sampled = time.monotonic()
     unwritten: list[StanctError] = []
-    unread: OSError | None = None
-    words = screen(run, options.save)
-    if not options.json:  # log Z takes no time, and all else may
-        try:
-            say(next(words), flush=True)
-            done.append("printed")
-        except OSError as cause:  # nobody reads it, or a disk is full: save it first
-            unread = cause
     for name, wanted, write, told in (
         ("saved", options.save, run.save, "Saved in {}."),
         ("reported", options.report, run.report, "The report is {}."),
@@ -285,13 +277,11 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
                 say(told.format(wanted), sys.stderr)
         except StanctError as failure:
             unwritten.append(failure)
-    if unread is not None:
-        raise unread
     for check in failures(run.diagnostics):
         say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
-    for part in [json.dumps(_record(run))] if options.json else words:
+    for part in [json.dumps(_record(run))] if options.json else screen(run, options.save):
         say(part)
-    done.append("printed")
+        done.append("printed")
     if options.timing:
         say(_timing(run, options.began, sampled), sys.stderr)
     for failure in unwritten[1:]:
@@ -306,10 +296,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
 def _timing(run: Run, began: float, sampled: float) -> str:
     """Where the time of the command went, also before and after the run.
 
-    Parameters
-    ----------
-    began, sampled
-        When the command began, and when it had the run, in seconds of the monotonic clock.
+    The command began, and had the run, at these seconds of the monotonic clock.
     """
     seconds = dict(run.timing["seconds"])
     before = sampled - began - run.provenance["seconds"]
@@ -435,9 +422,7 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> int:
     return 0
 
 
-def say(text: str, stream: TextIO | None = None, *, flush: bool = False) -> None:
+def say(text: str, stream: TextIO | None = None) -> None:
     """Write a line, to stdout by default, if that is open."""
     if (to := stream or sys.stdout) is not None:
         to.write(text + "\n")
-        if flush:
-            to.flush()

@@ -25,16 +25,10 @@ class OutOfTime(KeyboardInterrupt):
 
 @dataclass
 class Deadline:
-    """A time at which a run has to end.
+    """A time at which a run has to end, as `time.monotonic` counts seconds.
 
-    Attributes
-    ----------
-    seconds
-        Time in seconds that the run may take; None for any.
-    until
-        The end, as `time.monotonic` counts seconds.
-    heard
-        Whether the deadline has ended something.
+    `seconds` is the time that the run may take, None for any. The deadline is `heard` once it has
+    ended something.
     """
 
     seconds: float | None = None

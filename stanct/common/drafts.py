@@ -12,12 +12,7 @@ def write_whole(path: Path, content: bytes, draft: str | None = None) -> None:
     """Write a file beside its place and rename it; it survives a power cut once this returns.
 
     Of a link, the file that it names is replaced. What is no regular file, such as a pipe, is
-    written in place.
-
-    Parameters
-    ----------
-    draft
-        Name of the file that is renamed; by default one that no other process takes.
+    written in place. The draft has a name that no other process takes, unless one is given.
 
     Raises
     ------

@@ -32,12 +32,8 @@ def _shown(text: str) -> str:
 class StanctError(Exception):
     """Base class of every error that stanct raises on purpose.
 
-    Parameters
-    ----------
-    message
-        What was wrong and what was seen.
-    remedy
-        What the user can do about it; appended to the message.
+    The message says what was wrong and what was seen. The remedy, which is appended to it, says
+    what the user can do about it.
     """
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
@@ -53,16 +49,8 @@ class StanctError(Exception):
 class ProgramError(StanctError):
     """The user's Stan program cannot be read, checked or transformed.
 
-    Parameters
-    ----------
-    message
-        What was wrong.
-    path, line, column
-        Position in the user's own file, counted from 1.
-    excerpt
-        The offending source line, shown with a caret under `column`.
-    remedy
-        What the user can do about it.
+    Path, line and column, counted from 1, are those of the user's own file. The excerpt is the
+    offending source line, shown with a caret under the column.
     """
 
     def __init__(
@@ -101,12 +89,7 @@ class ProgramError(StanctError):
 class UnsupportedError(ProgramError):
     """The program is legal Stan that one kind of generated program cannot express.
 
-    Parameters
-    ----------
-    reason
-        Short name of the construct. Programs refused for the same cause share it.
-    message, place
-        As for `ProgramError`.
+    The reason is a short name of the construct. Programs refused for the same cause share it.
     """
 
     def __init__(self, message: str, *, reason: str, **place: Any) -> None:

@@ -57,6 +57,17 @@ def remedy_for(cause: OSError, usual: str) -> str:
     return usual
 
 
+@contextmanager
+def writing(what: str, path: Path, usual: str) -> Iterator[None]:
+    """Let an `OSError` in the body be a `StanctError` that says what cannot be written where."""
+    try:
+        yield
+    except OSError as cause:
+        raise StanctError(
+            f"{what} cannot be written to {path}: {cause}.", remedy=remedy_for(cause, usual)
+        ) from cause
+
+
 def is_own(path: Path) -> bool:
     """Whether a file or folder is this user's or the administrator's, and no other may write it."""
     if os.name != "posix":

@@ -13,14 +13,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Seeds:
-    """Derives the seeds of a run's streams from the seed of the run.
+    """Derives the seeds of a run's streams from the seed of the run, a non-negative integer.
 
-    Attributes
-    ----------
-    seed
-        Seed of the run, a non-negative integer.
-    prefix
-        Beginning of the name of every stream.
+    The names of all streams begin with the prefix.
     """
 
     seed: int
@@ -31,15 +26,10 @@ class Seeds:
         return Seeds(self.seed, (*self.prefix, *name))
 
     def __call__(self, *name: str | int) -> np.random.SeedSequence:
-        """Return the seed of one stream.
+        """Return the seed of the stream of a name, such as ``seeds("chain", 2)``.
 
         The entropy is the seed of the run. The spawn key is the first 128 bits of the SHA-256 hash
         of the name.
-
-        Parameters
-        ----------
-        name
-            Strings and integers that identify the stream, as in ``seeds("chain", 2)``.
         """
         digest = hashlib.sha256(repr((*self.prefix, *name)).encode()).digest()
         key = tuple(int.from_bytes(digest[at : at + 4], "little") for at in range(0, 16, 4))

@@ -212,17 +212,7 @@ class Flag(Rule):
 
 
 class Choice(Rule):
-    """One of several names, or another object that `fits` accepts.
-
-    Parameters
-    ----------
-    names
-        The allowed names.
-    fits
-        Predicate that accepts other allowed objects.
-    called
-        Description of those objects for error messages.
-    """
+    """One of several names, or another object that `fits` accepts, described as `called`."""
 
     def __init__(
         self, *names: str, fits: Callable[[Any], bool] | None = None, called: str = ""
@@ -346,13 +336,7 @@ class Declared:
     default: Any = inspect.Parameter.empty
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return the value in the type that the rest of the package expects.
-
-        Raises
-        ------
-        SamplingError
-            The value breaks the rule.
-        """
+        """Return the value in the type that the rest expects, or raise `SamplingError`."""
         if value is None and self.optional:
             return None
         if self.rule.accepts(value):
@@ -392,13 +376,7 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def check_fields(record: Any) -> None:
-    """Check and convert the settings of a frozen dataclass, in its ``__post_init__``.
-
-    Raises
-    ------
-    SamplingError
-        A setting breaks its rule.
-    """
+    """Check and convert the settings of a frozen dataclass, in its ``__post_init__``."""
     for name, setting in declared(type(record)).items():
         object.__setattr__(record, name, setting.checked(name, getattr(record, name)))
 
@@ -420,12 +398,8 @@ def refuse_unknown(
 ) -> NoReturn:
     """Raise `SamplingError` for a name that is not among the known ones.
 
-    Parameters
-    ----------
-    kind
-        What the name stands for, such as "method" or "setting".
-    hint
-        Remedy that replaces the suggestion of the nearest known name.
+    The kind is what the name stands for, such as "method". The hint replaces the nearest known
+    name.
     """
     names = list(known)
     nearest = near(name, names)

@@ -20,11 +20,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stanct.common.errors import EngineError
@@ -119,12 +117,13 @@ def assemble(
         )
     sha256 = _expected_hash()
     make = _find_make()
-    _find_compiler()
     with _workshop(home) as folder:
         wheel = _checked(wheel or _download(folder, report), sha256)
         report(f"Unpacking {wheel.name}")
         _unpack(wheel, folder)
-        _build(folder, make, jobs or min(4, os.cpu_count() or 1), report)
+        jobs = jobs or min(4, os.cpu_count() or 1)
+        report(f"Compiling what all models share, {jobs} at a time (some minutes)")
+        _make(folder, "build", make, report, f"JOBS={jobs}")
         _try(folder, make, report)
         marker = {"stan": STAN_VERSION, "wheel": _REQUIREMENT, "sources": _digest()}
         (folder / MARKER).write_text(json.dumps(marker) + "\n")
@@ -144,18 +143,15 @@ def _expected_hash() -> str:
 
 
 def _find_make() -> str:
+    """Return the name of make, after a look for it and for a compiler."""
     make = os.environ.get("MAKE", "make")
     if shutil.which(make) is None:
         raise EngineError(f"No make was found (looked for {make!r}).", remedy=_TOOLS_REMEDY)
-    return make
-
-
-def _find_compiler() -> None:
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    if not any(shutil.which(name) for name in names):
-        raise EngineError(
-            f"No C++ compiler was found (looked for {', '.join(names)}).", remedy=_TOOLS_REMEDY
-        )
+    if not any(map(shutil.which, names)):
+        told = f"No C++ compiler was found (looked for {', '.join(names)})."
+        raise EngineError(told, remedy=_TOOLS_REMEDY)
+    return make
 
 
 @contextlib.contextmanager
@@ -180,7 +176,13 @@ def _workshop(home: Path) -> Iterator[Path]:
     with lock:
         for left in parent.glob(f".{home.name}-*"):
             shutil.rmtree(left, ignore_errors=True)
-        _check_disk(parent)
+        free = shutil.disk_usage(parent).free
+        if free < _NEEDED_BYTES:
+            raise EngineError(
+                f"{parent} has {free / 1e9:.1f} GB free; the home needs "
+                f"{_NEEDED_BYTES / 1e9:.0f} GB.",
+                remedy="Make room, or pass another folder with --dir.",
+            )
         folder = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=parent))
         try:
             yield folder
@@ -191,15 +193,6 @@ def _workshop(home: Path) -> Iterator[Path]:
             ) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_disk(parent: Path) -> None:
-    free = shutil.disk_usage(parent).free
-    if free < _NEEDED_BYTES:
-        raise EngineError(
-            f"{parent} has {free / 1e9:.1f} GB free; the home needs {_NEEDED_BYTES / 1e9:.0f} GB.",
-            remedy="Make room, or pass another folder with --dir.",
-        )
 
 
 def _download(folder: Path, report: Callable[[str], None]) -> Path:
@@ -236,17 +229,12 @@ def _checked(wheel: Path, sha256: str) -> Path:
 
 def _unpack(wheel: Path, folder: Path) -> None:
     shutil.copytree(_SOURCES, folder, dirs_exist_ok=True)
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if name.startswith(("httpstan/include/", "httpstan/lib/", "httpstan/stanc")) and (
-                    not name.startswith(("httpstan/include/pybind11/", "httpstan/stanc.py"))
-                ):
-                    archive.extract(name, folder / "unpacked")
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise EngineError(
-            f"{wheel.name} is damaged: {error}.", remedy="Download it again."
-        ) from error
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.startswith(("httpstan/include/", "httpstan/lib/", "httpstan/stanc")) and (
+                not name.startswith(("httpstan/include/pybind11/", "httpstan/stanc.py"))
+            ):
+                archive.extract(name, folder / "unpacked")
     unpacked = folder / "unpacked" / "httpstan"
     for name in ("include", "lib"):
         (unpacked / name).rename(folder / name)
@@ -272,66 +260,43 @@ def processor_flags(description: Path = Path("/proc/cpuinfo")) -> list[str]:
     return ["STAN_AVX2"] if {"avx2", "fma"} <= has else []
 
 
-def _build(folder: Path, make: str, jobs: int, report: Callable[[str], None]) -> None:
-    report(f"Compiling what all models share, {jobs} at a time (some minutes)")
-    goal = [make, f"JOBS={jobs}", *_assigned(processor_flags()), "build"]
-    listed = subprocess.run(
-        [*goal, "--dry-run"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    _make(folder, goal, report, files=_compiled(listed.stdout.splitlines()))
-
-
 def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
     """Compile and run a small model; a home that cannot do so is not put in place."""
     report("Compiling and running a model")
     model = folder / "examples" / "bernoulli" / "bernoulli"
-    _make(folder, [make, *_assigned(processor_flags()), "examples/bernoulli/bernoulli"], report)
+    _make(folder, "examples/bernoulli/bernoulli", make, report)
     command = [str(model), "sample", "num_samples=20", "num_warmup=20"]
     command += ["data", f"file={model}.data.json", "output", f"file={folder}/draws.csv"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise EngineError(f"A compiled model does not run:\n{_tail(done.stdout + done.stderr)}")
+    status, told = _ran(command, folder, report)
+    if status != 0:
+        raise EngineError(f"A compiled model does not run:\n{_tail(told)}")
     # Its run path names this folder, which is about to be renamed.
-    for left in (model, model.with_suffix(".hpp"), folder / "draws.csv"):
+    for left in (model, model.with_suffix(".hpp"), folder / "draws.csv", folder / "log.txt"):
         left.unlink()
 
 
-def _assigned(flags: list[str]) -> list[str]:
-    return [f"{flag}=TRUE" for flag in flags]
-
-
-def _compiled(lines: list[str]) -> int:
-    """How many files the compiler makes in these lines of make."""
-    return sum(" -o " in line for line in lines)
-
-
-def _collect(told: Iterable[str], lines: list[str]) -> None:
-    for line in told:
-        lines.append(line)
-
-
-def _ran(
-    command: list[str], folder: Path, report: Callable[[str], None], files: int = 0
-) -> tuple[int, str]:
-    """Run a command that says when it begins each of `files`; return its status and output."""
-    began, lines = time.monotonic(), list[str]()
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        reader = threading.Thread(target=_collect, args=(process.stdout, lines))
-        reader.start()
+def _ran(command: list[str], folder: Path, report: Callable[[str], None]) -> tuple[int, str]:
+    """Run a command and say how long it takes; return its status and output."""
+    began, log = time.monotonic(), folder / "log.txt"
+    with (
+        log.open("w") as told,
+        subprocess.Popen(command, cwd=folder, stdout=told, stderr=subprocess.STDOUT) as process,
+    ):
         try:
-            while reader.join(_SILENCE) or reader.is_alive():
-                count = f"{_compiled(lines)} of {files} files begun, " if files else ""
-                report(f"  {count}{time.monotonic() - began:.0f} s so far")
+            while process.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_SILENCE)
+                    break
+                report(f"  {time.monotonic() - began:.0f} s so far")
         except BaseException:
             process.kill()
             raise
-    return process.returncode, "".join(lines)
+    return process.returncode, log.read_text(errors="replace")
 
 
-def _make(folder: Path, command: list[str], report: Callable[[str], None], files: int = 0) -> None:
-    status, told = _ran(command, folder, report, files)
+def _make(folder: Path, goal: str, make: str, report: Callable[[str], None], *more: str) -> None:
+    command = [make, *more, *(f"{flag}=TRUE" for flag in processor_flags()), goal]
+    status, told = _ran(command, folder, report)
     if status == 0:
         return
     remedy = "Nothing was installed. " + (
@@ -340,8 +305,7 @@ def _make(folder: Path, command: list[str], report: Callable[[str], None], files
         else "Try another compiler: CXX=clang++ stanct install-cmdstan."
     )
     raise EngineError(
-        f"`{' '.join(command)}` failed with status {status}:\n{_tail(told)}\n",
-        remedy=remedy,
+        f"`{' '.join(command)}` failed with status {status}:\n{_tail(told)}\n", remedy=remedy
     )
 
 

@@ -29,20 +29,10 @@ def cache_folder() -> Path:
 
 
 def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
-    """Return a compiled file from the cache; it is built if it is not there.
+    """Return the compiled file that these texts determine from the cache; build it if needed.
 
     The file is built beside its final place, so that it exists only when it is finished. If two
-    processes build the same file at the same time, the first to finish wins. A file that is not as
-    it was built, because a disk was full or a power cut came, is built again.
-
-    Parameters
-    ----------
-    told
-        Texts that determine the file.
-    name
-        Name of the file.
-    build
-        Builds the file in a folder.
+    processes build the same file at the same time, the first to finish wins.
 
     Raises
     ------
@@ -56,8 +46,6 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
             f"{file} is not run, because another user could have written it.",
             remedy=f"Delete {folder}, or set {CACHE_VARIABLE} to a folder of your own.",
         )
-    if file.exists() and not _is_whole(file):
-        shutil.rmtree(folder, ignore_errors=True)
     if not file.exists():
         _build(folder, name, build)
     return file
@@ -66,22 +54,6 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
 def discard(file: Path) -> None:
     """Remove a compiled file that turned out not to work, with its folder."""
     shutil.rmtree(file.parent, ignore_errors=True)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _is_whole(file: Path) -> bool:
-    """Whether a file is as it was when it was built."""
-    told = file.with_name(f"{file.name}.sha256")
-    try:
-        if not told.exists():  # of an earlier version
-            told.write_text(_digest(file), encoding="utf-8")
-        return told.read_text(encoding="utf-8") == _digest(file)
-    except OSError:
-        return True  # in a folder that can be read only
 
 
 def _build(folder: Path, name: str, build: Callable[[Path], None]) -> None:
@@ -98,9 +70,7 @@ def _build(folder: Path, name: str, build: Callable[[Path], None]) -> None:
                 remedy=f"Set {CACHE_VARIABLE} to a folder that you can write.",
             ) from error
         build(workshop)
-        file = workshop / name
-        file.chmod(0o700)
-        file.with_name(f"{name}.sha256").write_text(_digest(file), encoding="utf-8")
+        (workshop / name).chmod(0o700)
         with contextlib.suppress(OSError):  # another build of the same program was faster
             workshop.rename(folder)
 

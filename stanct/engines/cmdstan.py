@@ -122,19 +122,13 @@ class CmdStan:
 
         Parameters
         ----------
-        recipe
-            A program whose parameters are all unconstrained.
-        positions : shape (chains, dimension)
-            Unconstrained starts.
+        recipe, positions : shape (chains, dimension)
+            A program whose parameters are all unconstrained, and starts.
         shapes
             Shape of each of the program's parameters by name, in their order. Parameters are
             scalars, vectors and matrices.
         seed
             Chain c uses Stan's random stream of this seed and chain id c + 1.
-        warmup
-            Number of warm-up iterations.
-        nuts
-            Settings of NUTS.
         """
         with self._run(
             recipe,

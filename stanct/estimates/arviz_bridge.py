@@ -49,10 +49,7 @@ def _arviz() -> ModuleType:
 def compare_by_loo(containers: Mapping[str, Any]) -> pd.DataFrame:
     """ArviZ's comparison of containers with pointwise log likelihoods, by stacking weights.
 
-    Raises
-    ------
-    StanctError
-        ArviZ cannot compare them, for instance because they have different numbers of observations.
+    Raises `StanctError` if ArviZ cannot compare them, as with different numbers of observations.
     """
     function = _arviz().compare
     exactly = {"round_to": "none"} if "round_to" in signature(function).parameters else {}
@@ -76,16 +73,9 @@ def drawn(
     draws: Mapping[str, Array],
     options: Mapping[str, Any],
 ) -> Any:
-    """Let ArviZ draw a picture of draws, and return what it returns.
+    """Let ArviZ draw a picture of draws, each of shape (chains, draws), and return what it returns.
 
-    Parameters
-    ----------
-    old, usual, new
-        The function of ArviZ 0.x and the options that it needs, and the function of 1.x.
-    draws
-        Name to shape (chains, draws).
-    options
-        Options of the user's.
+    `old` is the function of ArviZ 0.x, which needs the options `usual`, and `new` that of 1.x.
     """
     arviz = _arviz()
     is_new = int(arviz.__version__.split(".")[0]) >= 1
@@ -111,10 +101,7 @@ def density(values: Array, low: float, high: float) -> tuple[Array, Array]:
 def read_netcdf(file: os.PathLike[str]) -> Any:
     """Read ArviZ's container from a netCDF file, whole and without keeping the file open.
 
-    Raises
-    ------
-    StanctError
-        This is no netCDF file of draws.
+    Raises `StanctError` if this is no netCDF file of draws.
     """
     try:
         with warnings.catch_warnings():
@@ -137,16 +124,8 @@ def inference_data(
 ) -> Any:
     """Build ArviZ's container: `InferenceData` in 0.x, a `DataTree` in 1.x.
 
-    Parameters
-    ----------
-    groups
-        Group name to variables, each of shape (chains, draws, ...).
-    attributes
-        Attributes attached to every group.
-    data
-        Group name to variables without chains and draws.
-    coords, dims
-        Coordinates by dimension, and dimensions by variable.
+    Variables in `groups` have shape (chains, draws, ...), and those in groups of `data` no chains
+    and draws. `coords` are by dimension, and `dims` by variable.
     """
     arviz, data = _arviz(), data or {}
     names = {"coords": dict(coords or {}), "dims": {n: list(d) for n, d in (dims or {}).items()}}

@@ -63,12 +63,7 @@ class Expectation:
 
 
 def expectation(
-    values: Array,
-    log_weights: Array,
-    beta: float,
-    copies: int = 1,
-    *,
-    tours: Tours | None = None,
+    values: Array, log_weights: Array, beta: float, copies: int = 1, *, tours: Tours | None = None
 ) -> Expectation:
     """Self-normalised weighted average of `values` ([GS] 21, 22).
 

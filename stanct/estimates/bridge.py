@@ -136,18 +136,9 @@ def bridges(
 ) -> tuple[Bridge, Bridge]:
     """The plain bridge and Warp-III from two sets of draws of one density.
 
-    Warp-III bridges ½ p(m + L z) + ½ p(m − L z) to the standard normal.
-
-    Parameters
-    ----------
-    fitting : shape (n, D)
-        Unconstrained draws that fit the normal.
-    estimating, log_density : shapes (chains, draws, D) and (chains, draws)
-        The draws that estimate, and their log densities.
-    densities
-        The log density of the target.
-    z : shape (base draws, D)
-        Standard normal draws.
+    Warp-III bridges ½ p(m + L z) + ½ p(m − L z) to the standard normal. Unconstrained draws
+    `fitting`, shape (n, D), fit the normal, and those `estimating`, shape (chains, draws, D),
+    estimate, with their log densities. z, shape (base draws, D), are standard normal draws.
     """
     q = fitted_normal(fitting)
     own = q.whiten(estimating)
@@ -244,14 +235,8 @@ def swapped_evidence(pair: Sequence[Bridge], method: str, spread: float = 0.0) -
     """log Z from bridges whose halves have swapped roles, with its error.
 
     The errors of the draws are added and not combined in quadrature. Where the target is nearly
-    normal, both bridges err by the product of what the two halves miss, and by the same amount.
-
-    Parameters
-    ----------
-    method
-        Label of the estimator.
-    spread
-        Standard deviation of the estimate over reshuffled halves. The standard error is no smaller.
+    normal, both bridges err by the product of what the two halves miss, and by the same amount. The
+    error is no smaller than `spread`, the standard deviation over reshuffled halves.
     """
     errors = np.array([one.errors for one in pair])
     base = float(np.sqrt(np.square(errors[:, 1]).sum()) / len(pair))

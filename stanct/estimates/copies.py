@@ -25,7 +25,7 @@ import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.estimates.mixing import effective_size
-from stanct.estimates.path import Evidence, between_error
+from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.bias import CopyBias
 from stanct.path.course import Course
@@ -43,13 +43,8 @@ SHARES = (0.1, 0.5, 0.75, 0.9, 0.97)
 def copy_log_weights(delta: Array, beta: Array, bias: CopyBias) -> Array:
     """Log weights of the copies at β = 1, ∝ −(1 − β) δ + b(β), normalised in each draw ([PE] 3, 8).
 
-    Parameters
-    ----------
-    delta, beta : shape (chains, draws, N)
-        δ is +inf only for a copy at β = 0 where the target vanishes. The weight of such a copy is
-        zero.
-    bias
-        The bias under which the chain ran.
+    δ, shape (chains, draws, N), is +inf only for a copy at β = 0 where the target vanishes, whose
+    weight is zero.
     """
     tempered = np.where(beta < 1, (1 - beta) * np.where(beta < 1, delta, 0.0), 0.0)
     return normalised(bias(beta) - tempered)
@@ -70,8 +65,6 @@ class CopyEstimator:
         δ = φ − ψ of every copy; +inf for a copy at fixed β = 0 where the target vanishes.
     base_delta : shape (base draws,)
         δ of independent draws of the base, +inf where the target vanishes.
-    bias
-        The bias under which the chain ran.
     fixed_beta : shape (N,)
         Inverse temperatures of the copies; None if they were estimated.
     """
@@ -268,41 +261,16 @@ class CopyEstimator:
 
         Without overlap log Z is NaN, and its error infinite.
         """
+        method, by_chain = f"{method}, bridge", self.chain_log_z
         if not self.connected:
-            return _unknown(f"{method}, bridge", self.chain_log_z)
+            none = {"within": np.inf, "between": np.inf, "size": 0.0, "tail": Tail(np.inf, 0.0)}
+            return Evidence.from_chains(np.nan, by_chain, method, rounded=False, **none)
         chain, base = self.influence
         size = effective_size(chain)
-        within = float(chain.std() / np.sqrt(size))
-        between = float(between_error(self.chain_log_z))
-        if np.isnan(self.chain_log_z).any():
-            between = float("inf")
-        base_error = float(base.std() / np.sqrt(base.size))
-        ratios = self._ratios(self._chain_states, self.log_c)[0]
         with np.errstate(divide="ignore"):
-            tail = Tail.of(np.log(ratios))
-        return Evidence(
-            log_z=float(self.log_c[0]),
-            std_error=float(np.hypot(np.fmax(within, between), base_error)),
-            method=f"{method}, bridge",
-            within_error=within,
-            between_error=between,
-            effective_size=size,
-            pareto_k=tail.shape,
-            chain_log_z=tuple(float(value) for value in self.chain_log_z),
-            weight_share=tail.share,
-        )
-
-
-def _unknown(method: str, chain_log_z: Array) -> Evidence:
-    """The evidence of copies that do not overlap with the base at all."""
-    return Evidence(
-        log_z=float("nan"),
-        std_error=float("inf"),
-        method=method,
-        within_error=float("inf"),
-        between_error=float("inf"),
-        effective_size=0.0,
-        pareto_k=float("inf"),
-        chain_log_z=tuple(float(value) for value in chain_log_z),
-        weight_share=0.0,
-    )
+            tail = Tail.of(np.log(self._ratios(self._chain_states, self.log_c)[0]))
+        return Evidence.from_chains(
+            self.log_c[0], by_chain, method, within=float(chain.std() / np.sqrt(size)),
+            between=np.inf if np.isnan(by_chain).any() else None, size=size, tail=tail,
+            base=float(base.std() / np.sqrt(base.size)), rounded=False,
+        )  # fmt: skip

@@ -18,21 +18,9 @@ def count_evidence(beta: Array, bias: LadderBias, tours: Tours | None, method: s
     """log Z = b_N − b_0 + log(n_N / n_0), with n the draws at the highest and at the lowest rung.
 
     It uses less of the draws than the Rao–Blackwell estimator ([GS] 9), which averages the
-    probability of a rung in place of its visits, and its error is larger.
-
-    Parameters
-    ----------
-    beta : shape (chains, draws)
-        The visited rungs.
-    bias
-        The pseudo-prior b_n.
-    tours
-        Tours between draws at the lowest rung, for the error.
-
-    Returns
-    -------
-    Evidence
-        Infinite or NaN, with an infinite error, if an end was never visited.
+    probability of a rung in place of its visits, and its error is larger. `beta`, shape (chains,
+    draws), are the visited rungs, and `tours` those between draws at the lowest one. If an end was
+    never visited, the estimate is infinite or NaN, with an infinite error.
     """
     top, low = (beta == 1.0).astype(float), (beta == 0.0).astype(float)
     offset = bias.log_zeta
@@ -48,13 +36,7 @@ def count_evidence(beta: Array, bias: LadderBias, tours: Tours | None, method: s
         if tours is not None:
             within = max(within, tours.error(influence))
         between = float(between_error(influence.mean(axis=1)))
-    return Evidence(
-        log_z=float(log_z),
-        std_error=float(np.fmax(within, between)),
-        method=f"{method}, {COUNTS}",
-        within_error=within,
-        between_error=between,
-        effective_size=size,
-        pareto_k=float("nan"),
-        chain_log_z=tuple(float(value) for value in by_chain),
-    )
+    return Evidence.from_chains(
+        log_z, by_chain, f"{method}, {COUNTS}", within=within, between=between, size=size,
+        rounded=False,
+    )  # fmt: skip

@@ -22,7 +22,7 @@ import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.estimates.mixing import effective_size
-from stanct.estimates.path import Curve, Evidence, between_error, with_rounding
+from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.bridge import bridge_log_z
 
@@ -103,33 +103,13 @@ class LadderEstimator:
             [[self._steps(delta[:n], "bridge").sum() for n in ends] for delta in self.delta]
         )
 
-    def evidence(
-        self, method: str, way: str = "bridge", warnings: tuple[str, ...] = ()
-    ) -> Evidence:
-        """log Z with its error, the larger of the within-ladder and the between-ladder error.
-
-        Parameters
-        ----------
-        way
-            ``"bridge"``, ``"forward"`` or ``"backward"``.
-        """
+    def evidence(self, method: str, way: str = "bridge") -> Evidence:
+        """log Z with its error, the larger of the within-ladder and the between-ladder error."""
         within, size = self.within_errors(way)
-        alone = self.chain_log_z(way)
-        between = float(between_error(alone))
-        log_z = float(self.steps[way].sum())
-        tail = self._tail(way)
-        return Evidence(
-            log_z=log_z,
-            std_error=with_rounding(float(np.fmax(within[-1], between)), log_z),
-            method=f"{method}, {way}",
-            within_error=float(within[-1]),
-            between_error=between,
-            effective_size=size,
-            pareto_k=tail.shape,
-            chain_log_z=tuple(float(value) for value in alone),
-            warnings=warnings,
-            weight_share=tail.share,
-        )
+        return Evidence.from_chains(
+            float(self.steps[way].sum()), self.chain_log_z(way), f"{method}, {way}",
+            within=within[-1], size=size, tail=self._tail(way),
+        )  # fmt: skip
 
     def _tail(self, way: str) -> Tail:
         """The heaviest tail of the terms of any step; those of bridges are at most 1."""
@@ -149,18 +129,11 @@ class LadderEstimator:
 
 
 def equal_rejection(betas: Array, rejection: Array, rungs: int) -> tuple[Array, float]:
-    """A ladder with equal rejection between all neighbours, and the barrier Λ.
+    """A ladder of so many rungs with equal rejection between all neighbours, and the barrier Λ.
 
     Λ(β), the sum of rejection rates up to β, hardly depends on the ladder on which it was measured
-    (Syed et al. 2022). Its inverse therefore places the rungs.
-
-    Parameters
-    ----------
-    betas : shape (K,)
-    rejection : shape (K − 1,)
-        Mean rejection probability of each pair.
-    rungs
-        Number of rungs of the new ladder.
+    (Syed et al. 2022). Its inverse therefore places the rungs. `rejection`, shape (K − 1,), is the
+    mean rejection probability of each pair of `betas`, shape (K,).
     """
     # A pair that never rejects must still take up some length, or its rungs would coincide.
     rates = np.maximum(rejection, 1e-3)

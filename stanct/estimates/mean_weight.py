@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.estimates.path import Evidence, with_rounding
+from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 
 BOOTSTRAPS = 500
@@ -22,16 +22,8 @@ def mean_weight_evidence(
 ) -> MeanWeightEvidence:
     """log Z from the mean weight, with errors over islands by delta method and bootstrap.
 
-    Parameters
-    ----------
-    log_weights : shape (chains, draws)
-        Natural log; −inf counts as a weight of zero.
-    island
-        Number of consecutive particles that depend on each other.
-    seed
-        Seed of the bootstrap.
-    method
-        Name of the sampler.
+    Log weights, shape (chains, draws), of −inf count as weights of zero. `island` is the number of
+    consecutive particles that depend on each other.
     """
     by_island = np.asarray(log_sum_exp(log_weights.reshape(-1, island), axis=1)) - np.log(island)
     means = np.exp(by_island - by_island.max())
@@ -41,33 +33,18 @@ def mean_weight_evidence(
     bootstrap = float(np.log(means[picks].mean(axis=1)).std(ddof=1))
     weights = np.exp(log_weights - log_weights.max())
     by_chain = log_sum_exp(log_weights, axis=1) - np.log(log_weights.shape[1])
-    log_z = float(log_sum_exp(log_weights) - np.log(log_weights.size))
-    tail = Tail.of(log_weights)
-    return MeanWeightEvidence(
-        log_z=log_z,
-        std_error=with_rounding(max(delta, bootstrap), log_z),
-        method=f"{method}, importance weights",
-        within_error=delta,
-        between_error=bootstrap,
-        effective_size=float(weights.sum() ** 2 / np.square(weights).sum()),
-        pareto_k=tail.shape,
-        chain_log_z=tuple(float(value) for value in by_chain),
-        weight_share=tail.share,
-    )
+    return MeanWeightEvidence.from_chains(
+        log_sum_exp(log_weights) - np.log(log_weights.size), by_chain,
+        f"{method}, importance weights", within=delta, between=bootstrap,
+        size=float(weights.sum() ** 2 / np.square(weights).sum()), tail=Tail.of(log_weights),
+    )  # fmt: skip
 
 
 def log_mean_weight(log_weights: Array) -> tuple[Array, Array]:
     """Log of the mean weight of each column, and its standard error by the delta method.
 
-    Parameters
-    ----------
-    log_weights : shape (draws, columns)
-        Natural log; −inf counts as a weight of zero. A column without any weight has an infinite
-        error.
-
-    Returns
-    -------
-    log_mean, std_error : shape (columns,)
+    Log weights, shape (draws, columns), of −inf count as weights of zero. A column without any
+    weight has an infinite error. Both results have shape (columns,).
     """
     count = len(log_weights)
     log_mean = np.asarray(log_sum_exp(log_weights, axis=0)) - np.log(count)

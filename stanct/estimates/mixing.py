@@ -74,12 +74,8 @@ class Mixing(NamedTuple):
 def mixing(values: Array, weights: Array, copies: int = 1) -> Mixing:
     """Effective sizes and R̂ of one scalar under weights. Of equal weights they are ArviZ's.
 
-    Parameters
-    ----------
-    values, weights : shape (chains, draws)
-        The weights have the mean 1.
-    copies
-        As in `stanct.estimates.averages.expectation`.
+    `values` and `weights`, of mean 1, have shape (chains, draws); for `copies` see
+    `stanct.estimates.averages.expectation`.
     """
     size = float(values.size)
     if not values.size or not _varies(values) or not np.isfinite(values).all():

@@ -81,13 +81,8 @@ def modalities(
 ) -> list[Modality]:
     """Test every scalar of the named variables, and order them by decreasing score.
 
-    Parameters
-    ----------
-    variables
-        Name to shape (chains, draws, ...).
-    log_weights : shape (chains, draws)
-    effective_sizes
-        Name to effective numbers of draws, one for each scalar, shape (...).
+    `variables` have shape (chains, draws, ...), `log_weights` (chains, draws), and
+    `effective_sizes` are one for each scalar, shape (...).
     """
     found = []
     for name in names:

@@ -34,8 +34,6 @@ def mode_columns(
         Makes unconstrained draws of them.
     log_weights : shape (chains, draws)
         At β = 1; −∞ for draws that do not count, whose places need not be finite.
-    evidence
-        The run's log Z; None for methods that estimate none.
 
     Returns
     -------

@@ -33,10 +33,7 @@ def label(name: str, index: Sequence[int]) -> str:
 def place_of(variables: Mapping[str, Array], name: str) -> Place:
     """Find the variable that a name means, and the first of its indices.
 
-    Raises
-    ------
-    StanctError
-        There is no such variable, or it has no such component.
+    Raises `StanctError` if there is no such variable, or it has no such component.
     """
     if isinstance(name, str) and name in variables:
         return name, ()

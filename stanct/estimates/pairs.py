@@ -13,18 +13,15 @@ import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.estimates.mixing import effective_size
-from stanct.estimates.path import Evidence, between_error, with_rounding
+from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 
 
 @dataclass(frozen=True)
 class PairEstimator:
-    """Estimates log Z from log weights.
+    """Estimates log Z from log weights, natural logs of shape (chains, draws).
 
-    Attributes
-    ----------
-    above, below : shape (chains, draws)
-        Log weights for the target and for a density of known integral, natural log.
+    They are those `above` for the target, and `below` for a density of known integral.
     """
 
     above: Array
@@ -55,18 +52,9 @@ class PairEstimator:
     def evidence(self, method: str) -> Evidence:
         """log Z with its error, labelled with the sampler's name."""
         size = effective_size(self.influence)
-        within = float(self.influence.std() / np.sqrt(size))
-        between = float(between_error(self.chain_log_z))
         tails = [Tail.of(self.above), Tail.of(self.below)]
-        tail = max(tails, key=lambda one: (one.is_heavy, one.shape))
-        return Evidence(
-            log_z=self.log_z,
-            std_error=with_rounding(float(np.fmax(within, between)), self.log_z),
-            method=f"{method}, Rao–Blackwell",
-            within_error=within,
-            between_error=between,
-            effective_size=size,
-            pareto_k=tail.shape,
-            chain_log_z=tuple(float(value) for value in self.chain_log_z),
-            weight_share=tail.share,
-        )
+        return Evidence.from_chains(
+            self.log_z, self.chain_log_z, f"{method}, Rao–Blackwell",
+            within=float(self.influence.std() / np.sqrt(size)), size=size,
+            tail=max(tails, key=lambda one: (one.is_heavy, one.shape)),
+        )  # fmt: skip

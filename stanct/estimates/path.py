@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from stanct.common.errors import SamplingError
 from stanct.common.roots import root_between
 from stanct.estimates.digits import decimals, log_z_in_words, shown
 from stanct.estimates.mixing import effective_size
-from stanct.estimates.tail import Tail
+from stanct.estimates.tail import NO_TAIL, Tail
 from stanct.estimates.tours import Tours, effective_number, student_factor
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
@@ -99,6 +99,38 @@ class Evidence:
 
     part_names: ClassVar[tuple[str, str, str]] = ("within chains", "between chains", "base")
     """What `within_error`, `between_error` and `base_error` are called."""
+
+    @classmethod
+    def from_chains(
+        cls, log_z: float, by_chain: Array, method: str, *, within: float, size: float,
+        between: float | None = None, base: float = 0.0, tail: Tail = NO_TAIL, rounded: bool = True,
+    ) -> Self:  # fmt: skip
+        """The estimate with the errors of its parts.
+
+        Parameters
+        ----------
+        by_chain : shape (chains,)
+            The estimates from single chains.
+        within, between, base
+            Standard errors; `between` is by default that of `by_chain`.
+        size
+            Effective number of draws.
+        rounded
+            Whether the error is at least that of rounding.
+        """
+        between = float(between_error(by_chain)) if between is None else between
+        error = float(np.hypot(np.fmax(within, between), base))
+        return cls(
+            log_z=float(log_z),
+            std_error=with_rounding(error, log_z) if rounded else error,
+            method=method,
+            within_error=float(within),
+            between_error=between,
+            effective_size=size,
+            pareto_k=tail.shape,
+            chain_log_z=tuple(float(value) for value in by_chain),
+            weight_share=tail.share,
+        )
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -284,29 +316,19 @@ class PathEstimator:
         return [self._solve_log_c(log_mass) for log_mass in self.log_mass]
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first draws of each chain alone, shape (chains, ends).
-
-        Parameters
-        ----------
-        ends
-            Numbers of draws. The full length of a chain gives `chain_log_z`.
-        """
+        """log Z from the first draws of each chain alone, shape (chains, ends)."""
         return np.array([
             [self._log_z(1.0, d[:n], m[:n], self._solve_log_c(m[:n], self.log_c)) for n in ends]
             for d, m in zip(self.delta, self.log_mass, strict=True)
         ])  # fmt: skip
 
     def influence(self, beta: float) -> tuple[Array, Array]:
-        """First-order contribution of each draw to log ẑ(β).
+        """First-order contribution to log ẑ(β), shapes (chains, draws) and (base draws,).
 
-        With h = exp(−β δ) g, g = 1 / (s₀ + s₁ M/C), A = E_mix[g² s₁ M/C] and
-        B = E_mix[h g s₁ M/C] / ẑ, the contribution of a draw of sample k is s_k (h/ẑ − (B/A) g).
-        For the Rao–Blackwell estimator, this is w_β/mean(w_β) − w_0/mean(w_0).
-
-        Returns
-        -------
-        chain, base : shapes (chains, draws) and (base draws,)
-            The variances of their means add up to the variance of log ẑ(β).
+        With h = exp(−β δ) g, g = 1 / (s₀ + s₁ M/C), A = E_mix[g² s₁ M/C] and B = E_mix[h g s₁ M/C]
+        / ẑ, the contribution of a draw of sample k is s_k (h/ẑ − (B/A) g). For the Rao–Blackwell
+        estimator, this is w_β/mean(w_β) − w_0/mean(w_0). The variances of the means of both add up
+        to that of log ẑ(β).
         """
         log_zeta, log_share = self.log_z(beta), np.log(self.share)
         log_g = self._log_g(self.log_mass, self.log_c)
@@ -326,14 +348,10 @@ class PathEstimator:
         return self.share * (h - (b / a) * g), rest * (base_h - (b / a) * base_g)
 
     def error(self, beta: float) -> tuple[float, float, float]:
-        """Standard errors of log ẑ(β).
+        """Standard errors of log ẑ(β): of the tempered chains within, and of the base draws.
 
-        Returns
-        -------
-        chain_error, base_error, effective_size
-            Within-chain error of the tempered chains, error of the base draws, and the effective
-            number of draws behind the first error. The values are ∞, ∞ and 0 if chains and base do
-            not overlap.
+        The third number is the effective number of draws behind the first error. They are ∞, ∞ and
+        0 if chains and base do not overlap.
         """
         with np.errstate(all="ignore"):
             chain, base = self.influence(beta)
@@ -414,26 +432,14 @@ class PathEstimator:
             moments[:, k] = mean, weights @ np.square(delta - mean)
         return moments[0], moments[1]
 
-    def evidence(self, method: str, warnings: tuple[str, ...] = ()) -> Evidence:
+    def evidence(self, method: str) -> Evidence:
         """log Z = log z(1) with its error, labelled with the sampler's name."""
         within, base, size = self.error(1.0)
-        by_chain = self.chain_log_z()
-        between = between_error(by_chain)
         estimator = "bridge" if self.base_delta.size else "Rao–Blackwell"
-        log_z = self.log_z(1.0)
-        tail = Tail.of(self.log_weights(1.0))
-        return Evidence(
-            log_z=log_z,
-            std_error=_total(within, between, base, log_z),
-            method=f"{method}, {estimator}",
-            within_error=within,
-            between_error=float(between),
-            effective_size=size,
-            pareto_k=tail.shape,
-            chain_log_z=tuple(float(value) for value in by_chain),
-            warnings=warnings,
-            weight_share=tail.share,
-        )
+        return Evidence.from_chains(
+            self.log_z(1.0), self.chain_log_z(), f"{method}, {estimator}",
+            within=within, base=base, size=size, tail=Tail.of(self.log_weights(1.0)),
+        )  # fmt: skip
 
     def curve(self, beta: Array) -> Curve:
         """log z at each value of `beta`, shape (points,), with errors as in `evidence`."""
@@ -441,17 +447,13 @@ class PathEstimator:
         log_z, errors = np.array([self.log_z(b) for b in beta]), []
         for b, value in zip(beta, log_z, strict=True):
             within, base, _ = self.error(b)
-            errors.append(_total(within, between_error(self.chain_log_z(b)), base, value))
+            between = between_error(self.chain_log_z(b))
+            errors.append(with_rounding(float(np.hypot(np.fmax(within, between), base)), value))
         return Curve(beta, log_z, np.array(errors))
 
     def log_weights(self, beta: float) -> Array:
         """Rao–Blackwell log weights of the draws at `beta`, shape (chains, draws), unnormalised."""
         return self.bias.log_weights(self.delta, beta, self.log_mass)
-
-
-def _total(within: float, between: Any, base: float, log_z: float) -> float:
-    """The standard error of an estimate from those of its parts and that of rounding."""
-    return with_rounding(float(np.hypot(np.fmax(within, between), base)), log_z)
 
 
 def with_rounding(error: float, log_z: float) -> float:
@@ -463,16 +465,7 @@ def with_rounding(error: float, log_z: float) -> float:
 
 
 def between_error(by_chain: Array) -> Array:
-    """Standard error of the mean of independent chains' estimates; NaN for one chain.
-
-    Parameters
-    ----------
-    by_chain : shape (chains, ...)
-
-    Returns
-    -------
-    shape (...)
-    """
+    """Standard error of the mean of chains' estimates, shape (chains, ...); NaN for one chain."""
     count = by_chain.shape[0]
     if count < 2:
         return np.full(by_chain.shape[1:], np.nan)[()]

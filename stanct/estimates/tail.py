@@ -24,14 +24,9 @@ PRIOR_WEIGHTS, PRIOR_SHAPE = 10, 0.5
 
 @dataclass(frozen=True)
 class Tail:
-    """The tail of weights.
+    """The tail of weights: its shape, Pareto k, and Kish's effective share of the draws.
 
-    Attributes
-    ----------
-    shape
-        Pareto k.
-    share
-        Kish's effective share of the draws, (Σ w)² / (n Σ w²), from 0 to 1.
+    The share is (Σ w)² / (n Σ w²), from 0 to 1.
     """
 
     shape: float
@@ -60,6 +55,10 @@ class Tail:
         return f"Pareto k {self.shape:.2f}{why}"
 
 
+NO_TAIL = Tail(float("nan"), float("nan"))
+"""Of what has no weights."""
+
+
 def pareto_k(log_weights: Array) -> float:
     """Shape k of the generalised Pareto tail of importance weights, as ArviZ gives it.
 
@@ -81,10 +80,7 @@ def pareto_k(log_weights: Array) -> float:
 def _shape(excess: Array) -> float:
     """Shape of a generalised Pareto distribution by Zhang and Stephens (2009), and a weak prior.
 
-    Parameters
-    ----------
-    excess : shape (n,)
-        Values above the start of the tail, in ascending order.
+    `excess`, shape (n,), are values above the start of the tail, in ascending order.
     """
     count = excess.size
     grid = 30 + int(np.sqrt(count))

@@ -43,12 +43,8 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
 
     Parameters
     ----------
-    estimator
-        Estimator of the run, with base draws.
     beta : shape (chains, draws)
         β at which each draw was made.
-    method
-        The sampler's name.
 
     Returns
     -------
@@ -98,15 +94,8 @@ def ladder_integral(betas: Array, delta: Array, method: str) -> Evidence:
 
         log Z = −Σ_k [ h_k (E_k + E_{k+1}) / 2 + h_k² (V_{k+1} − V_k) / 12 ].
 
-    The error of the rule is estimated as a fifteenth of the difference to every second rung.
-
-    Parameters
-    ----------
-    betas : shape (K,)
-    delta : shape (chains, scans, K)
-        +inf only on rung 0, where the target may vanish.
-    method
-        The sampler's name.
+    The error of the rule is estimated as a fifteenth of the difference to every second rung. δ,
+    shape (chains, scans, K), is +inf only on rung 0, where the target may vanish.
     """
     inside = np.isfinite(delta)
     share = inside.mean(axis=(0, 1))
@@ -139,20 +128,12 @@ def _corrected_trapezoid(betas: Array, mean: Array, variance: Array) -> tuple[fl
 
 def _evidence(log_z: float, influence: Array, other_error: float, method: str) -> Evidence:
     """The estimate with the errors of the mean of `influence`, shape (chains, draws)."""
-    size = effective_size(influence)
-    within = float(influence.std() / np.sqrt(size))
-    by_chain = influence.mean(axis=1)
-    between = float(between_error(by_chain))
-    return Evidence(
-        log_z=log_z,
-        std_error=float(np.hypot(np.fmax(within, between), other_error)),
-        method=f"{method}, thermodynamic",
-        within_error=within,
-        between_error=between,
-        effective_size=size,
-        pareto_k=float("nan"),
-        chain_log_z=tuple(float(log_z + value) for value in by_chain),
-    )
+    size, by_chain = effective_size(influence), influence.mean(axis=1)
+    return Evidence.from_chains(
+        log_z, log_z + by_chain, f"{method}, thermodynamic",
+        within=float(influence.std() / np.sqrt(size)), between=float(between_error(by_chain)),
+        size=size, base=other_error, rounded=False,
+    )  # fmt: skip
 
 
 def _stratified(values: Array, kept: Array, labels: Array, widths: Array) -> tuple[float, Array]:

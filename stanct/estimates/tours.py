@@ -26,26 +26,16 @@ ENOUGH_TOURS = 6.0
 
 @dataclass(frozen=True)
 class Tours:
-    """The tours of all chains.
+    """The tours of all chains: to which one each draw belongs, shape (chains, draws), from 0.
 
-    Attributes
-    ----------
-    number : shape (chains, draws)
-        To which tour a draw belongs, from 0. The first and last tour of a chain are cut by its
-        ends.
+    The first and last tour of a chain are cut by its ends.
     """
 
     number: Array = field(repr=False)
 
     @classmethod
     def after(cls, regenerated: Array) -> Tours:
-        """The tours that begin after each draw from which x is drawn afresh.
-
-        Parameters
-        ----------
-        regenerated : shape (chains, draws)
-            Whether the next draw is independent of all up to this one.
-        """
+        """The tours that begin after draws, shape (chains, draws), from which x is drawn afresh."""
         begins = np.ones(regenerated.shape, bool)  # each chain begins a tour
         begins[:, 1:] = regenerated[:, :-1]
         return cls(begins.ravel().cumsum().reshape(begins.shape) - 1)

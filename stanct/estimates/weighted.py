@@ -33,24 +33,8 @@ def expect(
 ) -> Expectation:
     """Weighted average of a variable or of a function of all variables ([GS] 21, 22).
 
-    Parameters
-    ----------
-    variables
-        Name to shape (chains, draws, ...).
-    log_weights : shape (chains, draws)
-    quantity
-        A name, or a function of `variables` that returns an array of shape (chains, draws, ...).
-    beta
-        Inverse temperature of the weights.
-    copies
-        Number of consecutive values that belong to one draw.
-    tours
-        As in `expectation`.
-
-    Raises
-    ------
-    StanctError
-        The variable does not exist, or the result's shape does not begin with (chains, draws).
+    `variables` have shape (chains, draws, ...), and `log_weights` (chains, draws). For `quantity`
+    and what is raised see `Run.expect`, and for the others `expectation`.
     """
     if not callable(quantity):
         values = variable(variables, quantity)
@@ -135,12 +119,9 @@ def _together(parts: Sequence[Expectation], shape: tuple[int, ...]) -> Expectati
 
 
 def least_effective(values: Array, log_weights: Array) -> float:
-    """Independent draws of the weighted density whose mean would be as precise, for the worst one.
+    """Independent draws of the density whose mean would be as precise, for the worst scalar.
 
-    Parameters
-    ----------
-    values : shape (chains, draws, ...)
-    log_weights : shape (chains, draws)
+    `values` have shape (chains, draws, ...), and `log_weights` (chains, draws).
     """
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
@@ -167,18 +148,8 @@ def _moments(
 def resampled_rows(log_weights: Array, draws: int | None, seed: int | None) -> Array:
     """Positions of equally weighted draws, by systematic resampling within each chain.
 
-    Parameters
-    ----------
-    log_weights : shape (chains, draws)
-    draws
-        Number of draws from each chain; by default a quarter of those available.
-    seed
-        Seed of the resampling; None for a fresh one.
-
-    Returns
-    -------
-    shape (chains, draws)
-        Copies of a draw are adjacent.
+    From `log_weights` of shape (chains, all draws), they have shape (chains, draws), by default a
+    quarter. Copies of a draw are adjacent.
     """
     chains, kept = log_weights.shape
     count = max(1, kept // 4) if draws is None else draws
@@ -200,12 +171,7 @@ def rows_of(variables: Mapping[str, Array], picked: Array) -> dict[str, Array]:
 def frame(variables: Mapping[str, Array], names: Names = None) -> pd.DataFrame:
     """Draws as a DataFrame: one row for each draw, one column for each scalar.
 
-    Parameters
-    ----------
-    variables
-        Name to shape (chains, draws, ...).
-    names
-        Variables or scalars to take; all by default.
+    `variables` have shape (chains, draws, ...). Of them, `names` are taken; all by default.
     """
     import pandas as pd
 

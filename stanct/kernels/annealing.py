@@ -43,12 +43,8 @@ class Population(NamedTuple):
 class Tally(NamedTuple):
     """Counts of the transitions of a block of particles, updated in place.
 
-    Attributes
-    ----------
-    counts : shape (5,)
-        Gradients, transitions, sum of acceptance probabilities, divergences, rejections.
-    bins : shape (2, bins)
-        Transitions and sum of acceptance probabilities in equal bins of β.
+    `counts`, shape (5,), are gradients, transitions, sum of acceptance probabilities, divergences
+    and rejections. `bins`, shape (2, bins), are transitions and that sum in equal bins of β.
     """
 
     counts: Array

@@ -56,8 +56,6 @@ class Hill(NamedTuple):
         Where z = 0.
     root : shape (D, D) or (1, D)
         R, or its diagonal.
-    longest
-        Largest length of a step of z.
     """
 
     call: Any
@@ -78,12 +76,8 @@ def make_ascent(dimension: int) -> tuple[Array, Array]:
 def ascend(hill: Hill, vectors: Array, numbers: Array, gradients: int) -> bool:
     """Go on with an ascent for so many gradients at most; return whether it has ended.
 
-    An ascent whose start is rejected ends at once, with a value of −inf.
-
-    Parameters
-    ----------
-    vectors, numbers
-        As `make_ascent` returns them, updated in place.
+    An ascent whose start is rejected ends at once, with a value of −inf. `vectors` and `numbers`,
+    as `make_ascent` returns them, are updated in place.
     """
     for _ in range(gradients):
         numbers[SPENT] += 1

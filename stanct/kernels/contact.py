@@ -24,8 +24,6 @@ class Flow(NamedTuple):
         Largest time step in whitened coordinates.
     refresh
         Time between momentum resamplings; infinite for none.
-    max_steps
-        Largest number of steps in one trajectory.
     nodes, means : shape (K,)
         Nodes of β, and E_β[δ] at the nodes.
     """
@@ -91,19 +89,11 @@ def make_swarm(z: Array, nodes: int) -> Swarm:
     count = len(z)
     totals = np.zeros((count, 4))
     totals[:, 0] = np.nan
-    blank = np.full((3, count, nodes), np.nan)
+    places, blank = np.array([z, np.zeros_like(z), np.zeros_like(z)], float), (count, nodes)
     return Swarm(
-        np.array(z, float),
-        np.zeros_like(z, float),
-        np.zeros_like(z, float),
-        np.full((count, 1), -np.inf),
-        totals,
-        blank[0],
-        blank[1],
-        blank[2],
-        np.full((count, nodes), -np.inf),
-        np.zeros(5),
-    )
+        *places, np.full((count, 1), -np.inf), totals, *np.full((3, *blank), np.nan),
+        np.full(blank, -np.inf), np.zeros(5),
+    )  # fmt: skip
 
 
 @inlined
@@ -187,13 +177,8 @@ def contact_step(
     """Take one step of the contact Hamiltonian flow ([AMC] Algorithm 1) in place.
 
     The step is symmetric (kicks, drift, kicks), so a step of the opposite time undoes it. It is
-    shortened where β would pass the limit.
-
-    Returns
-    -------
-    status, beta, time, log_jacobian
-        OK, REJECTED or DIVERGED; β after the step; the time that the step took; and the log
-        Jacobian of the step in (z, p, log(β + offset)).
+    shortened where β would pass the limit. Returned are OK, REJECTED or DIVERGED; β after the step;
+    the time that the step took; and its log Jacobian in (z, p, log(β + offset)).
     """
     z, momentum, value, beta = phase.z, phase.momentum, phase.value, leg.beta
     delta = delta_of(problem, value[0], z, scratch)

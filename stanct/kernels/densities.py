@@ -99,8 +99,6 @@ class Extended(NamedTuple):
 
     Attributes
     ----------
-    problem
-        Density and base.
     handover
         Whether the density is multiplied by Σ_i w_i / N, so that one of the copies follows the
         target.
@@ -118,8 +116,6 @@ class Extended(NamedTuple):
     from_base
         Whether copies follow the path from the base. Otherwise they follow powers of the target in
         the user's unconstrained coordinates, with 1 in place of the base's density.
-    low, high
-        Bounds of the estimated β.
     """
 
     problem: Problem

@@ -41,15 +41,7 @@ STEP_KNOTS = 17
 
 
 class Phase(NamedTuple):
-    """A point in phase space that is moved in place.
-
-    Attributes
-    ----------
-    z, momentum, gradient : shape (D,)
-        Whitened position, momentum, and ∇v at the position.
-    value : shape (1,)
-        v(z).
-    """
+    """A point in phase space that is moved in place: whitened z, momentum, ∇v and v there."""
 
     z: Array
     momentum: Array
@@ -68,10 +60,7 @@ class Trajectory(NamedTuple):
 class StepTable(NamedTuple):
     """Step size as a function of β, learned in place by stochastic approximation.
 
-    Attributes
-    ----------
-    log_step, visits : shape (STEP_KNOTS,)
-        log ε, and the number of transitions that have informed each knot.
+    They are log ε, and the number of transitions that have informed each of `STEP_KNOTS` knots.
     """
 
     log_step: Array
@@ -86,8 +75,6 @@ class Moves(NamedTuple):
     path_length
         Mean integration time of a trajectory in whitened coordinates; the period of a standard
         normal is 2π.
-    max_steps
-        Largest number of leapfrog steps in one trajectory.
     target_accept
         Acceptance probability to which the step sizes are tuned.
     learn
@@ -101,18 +88,9 @@ class Moves(NamedTuple):
 
 
 class Mover(NamedTuple):
-    """What moves a chain's state, beside its random numbers.
+    """What moves a chain's state, beside its random numbers; the table is learned in place.
 
     A generator inside a tuple would cost 0.15 ms for each call from Python.
-
-    Attributes
-    ----------
-    moves
-        Settings of the transitions.
-    table
-        Step sizes, learned in place where `moves` says so.
-    scratch
-        Working memory for a trajectory.
     """
 
     moves: Moves
@@ -148,10 +126,7 @@ def leapfrog(
 ) -> tuple[int, int]:
     """Take leapfrog steps on log π_β in place; put log q at both ends into `scratch.log_base`.
 
-    Returns
-    -------
-    status, gradients
-        OK, or the reason for an early end; and the gradients spent.
+    Returned are OK, or the reason for an early end, and the gradients spent.
     """
     problem, phase, scratch = borrowed(problem), borrowed(phase), borrowed(scratch)
     beta, step, steps = trajectory.beta, trajectory.step, trajectory.steps
@@ -189,11 +164,7 @@ def transition(
     """Make one HMC transition that leaves π_β invariant; update `state` if it is accepted.
 
     Step size and number of steps may depend on β and on fresh random numbers, but not on z.
-
-    Returns
-    -------
-    probability, status, gradients
-        The acceptance probability; OK, REJECTED or DIVERGED; and the gradients spent.
+    Returned are the acceptance probability; OK, REJECTED or DIVERGED; and the gradients spent.
     """
     state, scratch, rng = borrowed(state), borrowed(scratch), borrowed(rng)
     beta = trajectory.beta

@@ -17,16 +17,10 @@ LEVEL = 1e-3
 
 
 class BetaLaw(NamedTuple):
-    """What the law of β given x depends on, apart from δ(x).
+    """What the law of β given x depends on, apart from δ(x): the bias at knots, both of shape (K,).
 
-    Attributes
-    ----------
-    knots, values : shape (K,)
-        The bias: knots of β, and b at the knots.
-    atom
-        p₀, the weight of β = 0 against all other β; 0 for a path without an atom.
-    masses : shape (K,)
-        Working memory.
+    `atom` is p₀, the weight of β = 0 against all other β; 0 for a path without an atom. `masses`,
+    shape (K,), is working memory.
     """
 
     knots: Array

@@ -53,12 +53,8 @@ class Potential(NamedTuple):
 class Reading(NamedTuple):
     """Working memory for an estimate of the energy.
 
-    Attributes
-    ----------
-    rows : shape (4, D)
-        ∇U, the point x, the gradient in x, and the prior's gradient in x.
-    value : shape (2,)
-        U, and U − offset, which `move` sets.
+    `rows`, shape (4, D), are ∇U, the point x, the gradient in x, and the prior's gradient in x.
+    `value` has U, and U − offset, which `move` sets.
     """
 
     rows: Array
@@ -145,16 +141,10 @@ def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading:
 def batch_spread(
     potential: Potential, points: Array, repeats: int, rng: np.random.Generator, out: Array
 ) -> None:
-    """Compute the variances between batches of U and of ∇U at each point.
+    """Compute the variances between batches of U and of ∇U at whitened points, shape (P, D).
 
-    The variance of ∇U is averaged over coordinates.
-
-    Parameters
-    ----------
-    points : shape (P, D)
-        Whitened points.
-    out : shape (P, 2)
-        Both variances; NaN where a batch was rejected.
+    That of ∇U is averaged over coordinates. `out`, shape (P, 2), has NaN where a batch was
+    rejected.
     """
     dimension = points.shape[1]
     reading = Reading(np.zeros((4, dimension)), np.zeros(2))

@@ -83,14 +83,10 @@ class Orbit(NamedTuple):
 
     Attributes
     ----------
-    extended
-        The density.
     inverse : shape (dimension,)
         The diagonal of the inverse metric.
     trees
         The chain's point in row `STATE`, and working memory for a trajectory.
-    scratch
-        Working memory for an evaluation.
     """
 
     extended: Extended
@@ -104,16 +100,12 @@ class Doubling(NamedTuple):
 
     Attributes
     ----------
-    depth
-        Number of doublings so far.
     forward
         Whether the trajectory grows at its end; otherwise it grows at its beginning.
     step
         Step size, negative backwards.
     start
         Energy at the trajectory's first point.
-    halving
-        Whether steps may be halved.
     """
 
     depth: int
@@ -228,10 +220,7 @@ def small_steps(
 ) -> tuple[float, float, float, int]:
     """Take leapfrog steps in place until the energy's range reaches `enough` or is not finite.
 
-    Returns
-    -------
-    log_density, energy, span, gradients
-        Log density and energy at the last point; `span` is the largest energy minus the smallest.
+    Returned are log density and energy at the last point, the range, and the gradients spent.
     """
     orbit = borrowed(orbit)
     extended, inverse, trees = orbit.extended, orbit.inverse, orbit.trees
@@ -261,16 +250,9 @@ def halve(
     probabilities. The probability of halving grows smoothly with the energy's range, because with a
     threshold the ratio would often be zero.
 
-    Parameters
-    ----------
-    before, span
-        Energy at the beginning, and its range over the whole step.
-
-    Returns
-    -------
-    log_density, energy, log_ratio, gradients
-        Log density and energy at the end, the log of the ratio, and the gradients spent. The energy
-        is +inf where the density vanishes, which smaller steps do not change.
+    `before` is the energy at the beginning, and `span` its range over the whole step. Returned are
+    log density and energy at the end, the log of the ratio, and the gradients spent. The energy is
+    +inf where the density vanishes, which smaller steps do not change.
     """
     vectors = orbit.trees.vectors
     gradients, halvings = 0, 0
@@ -422,12 +404,7 @@ def _lengthen(trees: Subtrees, inverse: Array, forward: bool, rng: np.random.Gen
 
 @compiled
 def nuts_draws(
-    orbit: Orbit,
-    step: float,
-    max_depth: int,
-    halving: bool,
-    rng: np.random.Generator,
-    out: NutsOut,
+    orbit: Orbit, step: float, max_depth: int, halving: bool, rng: np.random.Generator, out: NutsOut
 ) -> None:
     """Fill `out` with draws of Stan's NUTS, continuing from the point of row `STATE`.
 

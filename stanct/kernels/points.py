@@ -34,12 +34,8 @@ def variables_at(
 ) -> None:
     """Put the parameters at points, or all variables, into rows; NaN where the call fails.
 
-    Parameters
-    ----------
-    every
-        Whether transformed parameters and generated quantities are wanted, too.
-    rng
-        Address of the engine's random numbers.
+    All are `every` transformed parameter and generated quantity, too. `rng` is the address of the
+    engine's random numbers.
     """
     for k in range(len(points)):
         at, row = points[k].ctypes.data, values[k].ctypes.data

@@ -24,8 +24,6 @@ class Alternation(NamedTuple):
     ----------
     beta
         Where it begins. Whenever β = 0, x is drawn anew from the base.
-    law
-        The law of β given x.
     ladder
         Whether β stays on the knots.
     transitions
@@ -124,18 +122,8 @@ class LadderOut(NamedTuple):
 
 def make_gibbs_out(draws: int, dimension: int) -> GibbsOut:
     """Allocate the output of a block of draws."""
-    zeros = np.zeros((7, draws))
-    return GibbsOut(
-        np.zeros((draws, dimension)),
-        zeros[0],
-        zeros[1],
-        zeros[2],
-        zeros[3],
-        zeros[4],
-        zeros[5],
-        zeros[6],
-        np.zeros((2, BETA_BINS)),
-    )
+    rows, bins = np.zeros((7, draws)), np.zeros((2, BETA_BINS))
+    return GibbsOut(np.zeros((draws, dimension)), *rows, bins)
 
 
 def make_rungs(z: Array) -> Rungs:

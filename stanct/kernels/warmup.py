@@ -24,15 +24,7 @@ WANTED = 0.8
 
 
 class DualAveraging:
-    """Learns the step size at which the acceptance statistic has a target mean.
-
-    Parameters
-    ----------
-    step
-        Initial step size.
-    target
-        Target mean of the acceptance statistic, in (0, 1).
-    """
+    """Learns the step size at which the acceptance statistic has a target mean, in (0, 1)."""
 
     def __init__(self, step: float, target: float) -> None:
         self._target = target
@@ -82,15 +74,8 @@ def inverse_metric(draws: Array) -> Array:
 def first_step(energy_lost: Callable[[float], float], step: float) -> float:
     """Double or halve a step size until the acceptance of one leapfrog step crosses `WANTED`.
 
-    Parameters
-    ----------
-    energy_lost
-        Maps a step size to the energy lost in one step with a fresh momentum; −∞ if the step fails.
-
-    Raises
-    ------
-    EngineError
-        The acceptance crosses `WANTED` at no step size.
+    `energy_lost` maps a step size to the energy lost in one step with a fresh momentum; −∞ if the
+    step fails. Raises `EngineError` if the acceptance crosses `WANTED` at no step size.
     """
     threshold = math.log(WANTED)
     longer = energy_lost(step) > threshold

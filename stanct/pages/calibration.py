@@ -79,11 +79,9 @@ def _rank_picture(found: Calibration) -> Picture:
     band = float(kstwo.ppf(0.95, max(min(counts), 1)))
     axes.axhspan(-band, band, color=QUIET, alpha=0.15, lw=0)
     axes.axhline(0, color=QUIET, lw=0.6)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
     worst = max((float(v) for v in found.tests["statistic"].filter(regex="^rank of")), default=0.0)
     return picture(
-        figure, "Ranks", "Each line is the empirical distribution of one scalar's ranks less the "
+        axes, "Ranks", "Each line is the empirical distribution of one scalar's ranks less the "
         "uniform one. A single right line leaves the band in one of twenty calibrations.",
         f"Deviations of {found.ranks.shape[1]} rank distributions, at most {number(worst, 2)}, "
         f"band ± {number(band, 2)}", "ranks",
@@ -112,10 +110,8 @@ def _probability_picture(found: Calibration) -> Picture:
     axes.set_ylim(-0.05, 1.05)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
     return picture(
-        figure, "Probabilities of models", "Right probabilities lie on the line. Bars are 95 % "
+        axes, "Probabilities of models", "Right probabilities lie on the line. Bars are 95 % "
         "intervals of the share that right probabilities would give.",
         f"Calibration of posterior probabilities of {', '.join(found.prior)}", "probabilities",
     )  # fmt: skip

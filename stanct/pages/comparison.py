@@ -159,9 +159,7 @@ def _evidence_picture(found: Comparison) -> Picture:
         f"{found.names[best]}. Kass & Raftery's words change at differences of 1, 3 and 5."
     )
     alt = "Log evidence less that of the best with 95 % interval: "
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return picture(figure, "Evidence", caption, alt + _alt(found, centre, low, high), "evidence")
+    return picture(axes, "Evidence", caption, alt + _alt(found, centre, low, high), "evidence")
 
 
 def _probability_picture(found: Comparison) -> Picture:
@@ -173,7 +171,5 @@ def _probability_picture(found: Comparison) -> Picture:
         "of the evidences; prior probabilities are in the table."
     )
     alt = "Posterior probability with 95 % interval: "
-    figure = axes.get_figure(root=True)
-    assert figure is not None
     text = alt + _alt(found, found.probability, low, high)
-    return picture(figure, "Probability", caption, text, "probability")
+    return picture(axes, "Probability", caption, text, "probability")

@@ -100,11 +100,9 @@ def _evidences(done: pd.DataFrame) -> Picture:
         axes.set_xticks(places, names, rotation=60, ha="right")
     else:
         whole_numbers(axes.xaxis)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
     low, high = number(float(log_z.min())), number(float(log_z.max()))
     return picture(
-        figure, "Evidence", "log Z of each data set with its 95 % interval. Large dots mark data "
+        axes, "Evidence", "log Z of each data set with its 95 % interval. Large dots mark data "
         "sets with a failed check.", f"log Z of {len(done)} data sets, from {low} to {high}",
         "many-z",
     )  # fmt: skip
@@ -122,10 +120,8 @@ def _errors(done: pd.DataFrame) -> Picture:
         axes.hist(error, 10, color=MAIN)
         axes.xaxis.set_major_locator(MaxNLocator(4))
     whole_numbers(axes.yaxis)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
     middle = number(float(np.median(error)), 2) if error.size else "–"
     return picture(
-        figure, "Errors", "How large the standard errors of log Z are.",
+        axes, "Errors", "How large the standard errors of log Z are.",
         f"Histogram of standard errors, median {middle}", "many-errors",
     )  # fmt: skip

@@ -17,13 +17,14 @@ from warnings import catch_warnings, filterwarnings
 import matplotlib as mpl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from stanct.common.drafts import write_whole
-from stanct.common.errors import StanctError
-from stanct.common.resources import remedy_for, resource_folder
+from stanct.common.resources import resource_folder, writing
 from stanct.common.settings import check_page_file
+from stanct.common.version import __version__
 from stanct.estimates.digits import MOST, shown
 from stanct.plots.canvas import INK, QUIET, RULE
 from stanct.stan.highlight import highlighted
@@ -60,14 +61,9 @@ class HtmlPage(str):
             The file cannot be written.
         """
         path = check_page_file(file)
-        try:
+        with writing("The page", path, "Choose a file that you can write."):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, self.encode(errors="xmlcharrefreplace"))
-        except OSError as cause:
-            raise StanctError(
-                f"The page cannot be written to {path}: {cause}.",
-                remedy=remedy_for(cause, "Choose a file that you can write."),
-            ) from cause
         return path
 
 
@@ -136,8 +132,8 @@ def cell(value: float, digits: int = 4) -> Cell:
     return Cell(number(value, digits), float(value))
 
 
-def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> Picture:
-    """Convert a Matplotlib figure to inline SVG.
+def picture(axes: Axes, title: str, caption: str, alt: str, prefix: str) -> Picture:
+    """Convert the figure of Matplotlib axes to inline SVG.
 
     Parameters
     ----------
@@ -146,7 +142,8 @@ def picture(figure: Figure, title: str, caption: str, alt: str, prefix: str) -> 
     prefix
         Prefix of the SVG's ids, different for each picture of a page.
     """
-    buffer = io.StringIO()
+    figure, buffer = axes.get_figure(root=True), io.StringIO()
+    assert figure is not None
     # Text stays text, which is smaller, uses the page's font, and can be searched. The browser
     # draws letters that Matplotlib's font lacks.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}), catch_warnings():
@@ -206,8 +203,6 @@ def render_page(template: str, **values: object) -> HtmlPage:
 
     The page's security policy allows only its own script and no network access.
     """
-    from stanct.common.version import __version__
-
     folder = resource_folder("templates") / "pages"
     script = (folder / "page.js").read_text(encoding="utf-8")
     digest = hashlib.sha256(script.encode()).digest()

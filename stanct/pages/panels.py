@@ -8,13 +8,11 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from stanct import plots
 from stanct.common.errors import StanctError
 from stanct.estimates.naming import Names
 from stanct.pages.page import Picture, number, picture, with_error
-from stanct.plots.canvas import SIZE
 from stanct.plots.evidence import delta_means
 from stanct.plots.material import HasBeta, HasCurves, HasRunningLogZ, HasSchedule
 from stanct.plots.mixing import end_shares
@@ -38,31 +36,31 @@ class Panel(Generic[Material]):
 
     Attributes
     ----------
-    needs
-        Name that the run's `shows` must contain: the name of `draw`.
     section
         Section of the report: ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
-    title, caption
-        Heading, and how to read the picture.
+    caption
+        How to read the picture.
     draw
-        Function of `stanct.plots`.
+        A function of `stanct.plots`.
     words
         Makes the alternative text of a run's picture, with its numbers.
     """
 
-    needs: str
     section: str
     title: str
     caption: str
     draw: Callable[..., Axes]
     words: Callable[..., str]
 
+    @property
+    def needs(self) -> str:
+        """Name that the run's `shows` must contain."""
+        return self.draw.__name__
+
     def picture(self, run: Material, **asked: Any) -> Picture:
         """Draw the panel for a run; `asked` is passed to `draw` and `words`."""
-        figure = Figure(figsize=SIZE, layout="constrained")
-        self.draw(run, figure.add_subplot(), **asked)
-        words = self.words(run, **asked)
-        return picture(figure, self.title, self.caption, words, self.needs)
+        axes = self.draw(run, **asked)
+        return picture(axes, self.title, self.caption, self.words(run, **asked), self.needs)
 
 
 def panels_of(run: Run) -> list[Panel[Any]]:
@@ -245,7 +243,6 @@ def _pair_words(run: Run, names: Names = None) -> str:
 
 PANELS: tuple[Panel[Any], ...] = (
     Panel(
-        "free_energy",
         "evidence",
         "Free-energy curve",
         "log z(β) from the base (0) to the target (log Z), less the straight line between them, "
@@ -254,7 +251,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _free_energy_words,
     ),
     Panel(
-        "running_log_z",
         "evidence",
         "Running log Z",
         "What each chain alone says of log Z as it goes on. Chains should end inside or around the "
@@ -263,7 +259,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _running_words,
     ),
     Panel(
-        "stepping_stones",
         "evidence",
         "Stepping stones, up and down",
         "log z at every rung by two one-sided estimators, less the bridge's. They err in opposite "
@@ -272,7 +267,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _stones_words,
     ),
     Panel(
-        "cooling_and_heating",
         "evidence",
         "Cooling and heating",
         "log z(β) by trajectories from the base to the target and by those back. Where the curves "
@@ -281,7 +275,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _way_words,
     ),
     Panel(
-        "expected_delta",
         "evidence",
         "Mean of δ, cooling and heating",
         "What the flow met at its nodes of β, less the expectation that it was given. Cooling and "
@@ -290,7 +283,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _expected_words,
     ),
     Panel(
-        "modes",
         "evidence",
         "Weights of the modes",
         "The share of all probability in each mode that the search found. Draws and pilots, which "
@@ -299,7 +291,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _modes_words,
     ),
     Panel(
-        "beta_occupancy",
         "mixing",
         "Time at each β",
         "How often each chain was at each inverse temperature. Both ends must be visited. "
@@ -308,7 +299,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _occupancy_words,
     ),
     Panel(
-        "beta_trace",
         "mixing",
         "β along the chains",
         "One lane a chain, β = 0 at its foot. A good chain fills its lane; a gap is a time when it "
@@ -317,7 +307,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _trace_words,
     ),
     Panel(
-        "copy_trace",
         "mixing",
         "The heaviest copy",
         "One lane a chain: the copy that counts most at β = 1. A copy that keeps the lead for long "
@@ -326,7 +315,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _copy_words,
     ),
     Panel(
-        "temperature_trace",
         "mixing",
         "λ along the chains",
         "One lane a chain, λ = 1 (the target itself) at its top. A good chain goes up and down. "
@@ -335,7 +323,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _temperature_words,
     ),
     Panel(
-        "control_occupancy",
         "mixing",
         "Time at each |ξ|",
         "How often each chain was at each value of the tempering variable. The learned bias makes "
@@ -344,7 +331,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _control_words,
     ),
     Panel(
-        "thermostats",
         "mixing",
         "Thermostats",
         "Running means of each chain. They must settle at the dashed lines; one that does not has "
@@ -353,7 +339,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _thermostat_words,
     ),
     Panel(
-        "swap_rejection",
         "mixing",
         "Rejected swaps",
         "For each pair of neighbouring rungs: bars are means, dots the ladders. Even heights are "
@@ -362,7 +347,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _swap_words,
     ),
     Panel(
-        "schedule",
         "mixing",
         "Schedule of β",
         "The inverse temperatures that were passed.",
@@ -370,7 +354,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _schedule_words,
     ),
     Panel(
-        "weight_histogram",
         "weights",
         "Weights at β = 1",
         "Weights of the draws over their mean; those below a millionth stand at the left edge. A "
@@ -379,7 +362,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _weight_words,
     ),
     Panel(
-        "base_scores",
         "weights",
         "Base check",
         "Draws reweighted to the base must have its mean and covariance. z-scores should follow "
@@ -388,7 +370,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _score_words,
     ),
     Panel(
-        "base_against_posterior",
         "weights",
         "Base against target",
         "The unconstrained coordinates that the base fits worst: 50 and 95 % intervals of the "
@@ -397,7 +378,6 @@ PANELS: tuple[Panel[Any], ...] = (
         _base_words,
     ),
     Panel(
-        "pair",
         "posterior",
         "Draws of a few parameters",
         "Draws resampled by weight. A dip test marks parameters with more than one mode, which "

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
@@ -127,14 +126,9 @@ class Base(Protocol):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Independent draws of a base, of which δ is wanted.
+    """Independent draws of a base, of which δ is wanted: whitened z, shape (count, D).
 
-    Attributes
-    ----------
-    z : shape (count, D)
-        Whitened draws.
-    log_q : shape (count,)
-        log q(x) at the draws where the base knows it already.
+    `log_q`, shape (count,), is log q(x) at them where the base knows it already.
     """
 
     base: Base
@@ -172,13 +166,7 @@ def gradients_per_draw(base: Base) -> float:
 
 
 def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
-    """Restore a base of any kind from its arrays.
-
-    Raises
-    ------
-    KeyError
-        An array is missing.
-    """
+    """Restore a base of any kind from its arrays; raises `KeyError` if one is missing."""
     whitening: GaussianBase | LowRankBase
     if "base_stretch" in arrays:
         names = ("mean", "diagonal", "vectors", "stretch")
@@ -207,9 +195,6 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
             for name, array in arrays.items()
             if name.startswith("nested_")
         }
-        if "roots" in own:  # Earlier versions saved roots of covariances, and knew no colours.
-            own["spreads"] = np.linalg.norm(own.pop("roots"), axis=-1)
-            own |= Colouring.dense(own["spreads"].shape[-1])._asdict()
         gradients = float(own.pop("gradients"))
         wide = NestedLowRank if "diagonal" in own else NestedGaussian
         kind = NestedProduct if "unit" in own else wide

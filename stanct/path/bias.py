@@ -90,10 +90,7 @@ class Bias(_Table):
     def log_mass(self, delta: Array) -> Array:
         """Log M(x) = log ∫₀¹ exp(−β δ(x) − b(β)) dβ, exact on every linear piece.
 
-        Parameters
-        ----------
-        delta : any shape
-            δ = φ − ψ, natural log; +inf (the target vanishes there) gives −inf, or log p₀.
+        Where the target vanishes, δ = +inf, it is −inf, or log p₀. δ has any shape.
         """
         return self._with_atom(self._log_path_mass(delta))
 
@@ -119,14 +116,8 @@ class Bias(_Table):
     def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
         """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
 
-        Parameters
-        ----------
-        delta : any shape
-            δ of each draw; finite, as for every draw of a tempered chain.
-        beta
-            Inverse temperature of the expectations.
-        log_mass
-            Value of `self.log_mass(delta)`, if already computed.
+        δ, of any shape, is finite, as for every draw of a tempered chain. `log_mass` is log M, if
+        it is known.
         """
         mass = self.log_mass(delta) if log_mass is None else log_mass
         return tempered(beta, delta) - self(beta) - mass
@@ -135,14 +126,8 @@ class Bias(_Table):
         """Draw β given x exactly, by inversion ([GS] 17 for the linear bias).
 
         The first uniform picks the atom or a linear piece by its mass. The second picks a point
-        inside the piece, where the density is a truncated exponential.
-
-        Parameters
-        ----------
-        delta : any shape
-            δ = φ − ψ; +inf only with an atom.
-        uniforms : shape (2, ...), two of the shape of `delta`
-            Independent and uniform on [0, 1).
+        inside the piece, where the density is a truncated exponential. `uniforms` are two, on [0,
+        1), for each δ, which is +inf only with an atom.
         """
         if self.atom:
             share = self.atom_shares(delta)
@@ -219,11 +204,6 @@ class PowerBias(CopyBias):
     Copy i has the unnormalised density (γ(x) / ζ)^β_i of the target γ = e^−φ, for β_i between two
     bounds, with a uniform g. No base density takes part, so that δ is φ itself. The least β is
     above 0, where the power is not normalisable.
-
-    Parameters
-    ----------
-    bounds
-        Least and largest β.
     """
 
     bounds: tuple[float, float]
@@ -272,12 +252,9 @@ class LadderBias(_Table):
         return cls(beta, np.asarray(beta) * log_zeta)
 
     def log_mass(self, delta: Array) -> Array:
-        """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n).
+        """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n), for δ of any shape.
 
-        Parameters
-        ----------
-        delta : any shape
-            δ = φ − ψ, natural log; +inf (the target vanishes there) leaves only the rung at β = 0.
+        Where the target vanishes, δ = +inf, it leaves only the rung at β = 0.
         """
         delta = np.asarray(delta, float)[..., None]
         return np.logaddexp(
@@ -323,12 +300,8 @@ def tempered(beta: float, delta: Array) -> Array:
 def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[Array]:
     """Knots with which linear interpolation stays near all curves, and the curves at the knots.
 
-    Knots are inserted where the error is largest, mostly in the steep part near β = 0.
-
-    Raises
-    ------
-    SamplingError
-        A curve is not finite.
+    Knots are inserted where the error is largest, mostly in the steep part near β = 0. Raises
+    `SamplingError` if a curve is not finite.
     """
     beta, stacked = np.asarray(beta, float), np.array(curves, float)
     if not np.isfinite(stacked).all():

@@ -105,11 +105,6 @@ class Slices:
         (m, D).
     outer : shape (D,)
         Whether a coordinate is an outer one.
-
-    Attributes
-    ----------
-    spent
-        Gradients so far.
     """
 
     def __init__(self, gradients: Gradients, outer: Array) -> None:
@@ -129,24 +124,13 @@ class Slices:
         return points
 
     def slopes(self, theta: Array, inner: Array) -> tuple[Array, Array]:
-        """Log densities, shape (m,), and their slopes along the inner coordinates, shape (m, n).
-
-        Parameters
-        ----------
-        theta, inner
-            As in `joined`.
-        """
+        """Log densities, shape (m,), and their slopes along the inner coordinates, shape (m, n)."""
         self.spent += len(inner)
         values, gradients = self._gradients(self.joined(theta, inner))
         return values, gradients[:, self._inner]
 
     def gaussians(
-        self,
-        theta: Array,
-        mean: Array,
-        spread: Array,
-        colouring: Colouring,
-        rules: Newton = NEWTON,
+        self, theta: Array, mean: Array, spread: Array, colouring: Colouring, rules: Newton = NEWTON
     ) -> Iterator[tuple[slice, Conditionals]]:
         """The Gaussians at the tops of slices, by Newton's method from other ones, some at a time.
 
@@ -161,8 +145,6 @@ class Slices:
             Where the method starts, and standard deviations there.
         colouring
             How second derivatives along the inner coordinates are taken.
-        rules
-            When steps end.
         """
         size = max(_BATCH // mean.shape[1] ** 2, 1)
         for start in range(0, len(theta), size):

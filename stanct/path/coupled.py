@@ -44,14 +44,10 @@ class CoupledBias:
     def of_gaussian(
         cls, dimension: int, log_z: float, plateau: float, least: float, *, count: int = 33
     ) -> Self:
-        """A plateau, and a smooth step down; b is that of a Gaussian target.
+        """A plateau, and a smooth step down to β = `least`; b is that of a Gaussian.
 
-        Parameters
-        ----------
-        log_z
-            A guess at the log integral of p(z), whose covariance is about the identity.
-        plateau, least
-            Share of t on which β = 1, and β at t = 1.
+        The plateau is a share of t. `log_z` is a guess at the log integral of p(z), whose
+        covariance is about the identity.
         """
         knots = np.concatenate([[0.0], np.linspace(plateau, 1, count - 1)])
         s = (knots[1:] - plateau) / (1 - plateau)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -32,8 +33,54 @@ class ScaleFactors(NamedTuple):
     stretch: Array
 
 
+class Normal:
+    """What Gaussian bases have in common: whitened coordinates that are standard normal."""
+
+    mean: Array
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of unconstrained parameters."""
+        return self.mean.size
+
+    @property
+    @abstractmethod
+    def log_det_scale(self) -> float:
+        """log det L."""
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def components(self) -> None:
+        """None, because the base is not a mixture."""
+        return None
+
+    @abstractmethod
+    def whiten(self, x: Array) -> Array:
+        """z = L⁻¹ (x − m) for x of shape (..., D)."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> Array:
+        """Whitened draws, shape (count, D)."""
+        return rng.standard_normal((count, self.dimension))
+
+    def standardised(self, z: Array) -> Array:
+        """z itself, which is standard normal if drawn from the base, shape (..., D)."""
+        return z
+
+    def log_density(self, x: Array) -> Array:
+        """log q(x), normalised, for x of shape (..., D)."""
+        return standard_log_density(self.whiten(x)) - self.log_det_scale
+
+    def delta(self, z: Array, log_density: Array) -> Array:
+        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
+        return standard_log_density(z) - (log_density + self.log_det_scale)
+
+
 @dataclass(frozen=True)
-class GaussianBase:
+class GaussianBase(Normal):
     """The base N(m, L Lᵀ) on the unconstrained space; x = m + L z with z whitened.
 
     Attributes
@@ -77,11 +124,6 @@ class GaussianBase:
         return cls(np.asarray(mean, float), scale)
 
     @property
-    def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
-        return self.mean.size
-
-    @property
     def spread(self) -> Array:
         """Standard deviations of x, shape (D,)."""
         return np.sqrt(np.square(self.scale).sum(axis=1))
@@ -106,16 +148,6 @@ class GaussianBase:
             return ScaleFactors(np.zeros((0, 0)), diagonal, no_vectors, no_stretch)
         return ScaleFactors(self.scale, np.zeros(self.dimension), no_vectors, no_stretch)
 
-    @property
-    def is_gaussian(self) -> bool:
-        """Always true."""
-        return True
-
-    @property
-    def components(self) -> None:
-        """None, because the base is not a mixture."""
-        return None
-
     def unwhiten(self, z: Array) -> Array:
         """x = m + L z for z of shape (..., D)."""
         return self.mean + z @ self.scale.T
@@ -125,22 +157,6 @@ class GaussianBase:
         flat = np.reshape(x - self.mean, (-1, self.dimension))
         z = solve_triangular(self.scale, flat.T, lower=True, check_finite=False).T
         return z.reshape(np.shape(x))
-
-    def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Whitened draws, shape (count, D)."""
-        return rng.standard_normal((count, self.dimension))
-
-    def standardised(self, z: Array) -> Array:
-        """z itself, which is standard normal if drawn from the base, shape (..., D)."""
-        return z
-
-    def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
-        return standard_log_density(self.whiten(x)) - self.log_det_scale
-
-    def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
-        return standard_log_density(z) - (log_density + self.log_det_scale)
 
     def dense(self) -> GaussianBase:
         """The base itself."""
@@ -174,15 +190,10 @@ def mixture_moments(
     means: Sequence[Array] | Array,
     covariances: Sequence[Array] | Array,
 ) -> tuple[Array, Array, float]:
-    """Mean, covariance and log total weight of weighted densities ([GS] 25).
+    """Mean, covariance and log total weight of K weighted densities ([GS] 25).
 
-    m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i = exp(ℓ_i) / Σ_j exp(ℓ_j).
-
-    Parameters
-    ----------
-    log_weights : shape (K,)
-        ℓ, natural log. The weights need not sum to one.
-    means, covariances : shapes (K, D) and (K, D, D)
+    m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i = exp(ℓ_i) / Σ_j exp(ℓ_j). The
+    ℓ are natural logs, and the weights need not sum to one.
     """
     log_weights = np.asarray(log_weights, float)
     log_total = float(log_sum_exp(log_weights))
@@ -197,14 +208,9 @@ def mixture_moments(
 def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Array, Array]:
     """Mean and covariance of weighted points, with correlations shrunk for the sample size.
 
-    With n effective points, the correlations are multiplied by n / (n + D). Otherwise, a base of a
-    hundred dimensions would be far too narrow in some directions and too wide in others.
-
-    Parameters
-    ----------
-    points : shape (n, D)
-    weights : shape (n,)
-        Non-negative; equal by default.
+    With n effective points, shape (count, D), the correlations are multiplied by n / (n + D).
+    Otherwise, a base of a hundred dimensions would be far too narrow in some directions and too
+    wide in others.
     """
     count, dimension = points.shape
     share = np.full(count, 1 / count) if weights is None else weights / weights.sum()

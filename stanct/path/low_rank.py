@@ -9,7 +9,7 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
-from stanct.path.gaussian import GaussianBase, ScaleFactors, standard_log_density
+from stanct.path.gaussian import GaussianBase, Normal, ScaleFactors
 
 # The least variance, relative to that of independent coordinates, of a direction worth its cost.
 REPEATED = 1.5
@@ -20,7 +20,7 @@ TURNS, MOST_WHOLE = 2, 600
 
 
 @dataclass(frozen=True)
-class LowRankBase:
+class LowRankBase(Normal):
     """The base N(m, L Lᵀ) with L = diag(d) (I + U diag(s − 1) Uᵀ), for thousands of dimensions.
 
     Products with L cost O(D r), and the base stores D (r + 2) numbers.
@@ -70,19 +70,13 @@ class LowRankBase:
     ) -> LowRankBase:
         """The base with the variances of points and the correlations that exceed the noise.
 
-        Points are standardised. The correlation matrix of n effective uncorrelated points has no
-        eigenvalue above (1 + √(D/n))² (Marchenko & Pastur 1967). At most `rank` directions with
-        larger eigenvalues keep a variance, from which the inflation by noise is removed. All other
-        directions have the variance that factor analysis leaves to each coordinate. Chains that are
-        not yet stationary have larger eigenvalues by chance. Directions of the first half of the
-        points must therefore show in the second, too.
-
-        Parameters
-        ----------
-        points : shape (n, D)
-            Draws of a chain follow each other.
-        weights : shape (n,)
-            Non-negative; equal by default.
+        Points, shape (n, D), of which those of a chain follow each other, are standardised. The
+        correlation matrix of n effective uncorrelated points has no eigenvalue above (1 + √(D/n))²
+        (Marchenko & Pastur 1967). At most `rank` directions with larger eigenvalues keep a
+        variance, from which the inflation by noise is removed. All other directions have the
+        variance that factor analysis leaves to each coordinate. Chains that are not yet stationary
+        have larger eigenvalues by chance. Directions of the first half of the points must therefore
+        show in the second, too.
         """
         share = np.full(len(points), 1 / len(points)) if weights is None else weights / sum(weights)
         size = 1 / np.square(share).sum()
@@ -108,12 +102,8 @@ class LowRankBase:
         Draws of n points tell only of directions of large variance. Along a narrow one the gradient
         varies most, as for Bales et al. (2019) and nutpie's metric: in whitened coordinates of a
         base that is the target, gradients have the covariance I. At most `rank` directions count
-        whose eigenvalues exceed those of noise, and which both halves of the draws show.
-
-        Parameters
-        ----------
-        points, scores : shape (n, D)
-            Draws of the target, and the gradients of its log density there.
+        whose eigenvalues exceed those of noise, and which both halves of the draws show. `scores`
+        are the gradients of the target's log density at `points`, both of shape (n, D).
         """
         scores = (y := scores * self.diagonal) + (y @ self.vectors * (self.stretch - 1)) @ (
             self.vectors.T
@@ -128,13 +118,9 @@ class LowRankBase:
         return self._with_narrow(vectors[:, :kept], self.whiten(points), share)
 
     def _with_narrow(self, directions: Array, z: Array, share: Array) -> LowRankBase:
-        """The base with the variances of whitened draws along orthonormal directions of z.
+        """The base with the variances of draws along orthonormal directions of z, shape (D, r).
 
-        Parameters
-        ----------
-        directions : shape (D, r)
-        z, share : shapes (n, D) and (n,)
-            Whitened draws, with weights of sum 1.
+        The whitened draws z, shape (n, D), have weights `share`, of sum 1.
         """
         if not directions.shape[1]:
             return self
@@ -153,11 +139,6 @@ class LowRankBase:
         return LowRankBase(self.mean, self.diagonal, span @ turned, np.sqrt(values))
 
     @property
-    def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
-        return self.mean.size
-
-    @property
     def log_det_scale(self) -> float:
         """log det L."""
         return float(np.log(self.diagonal).sum() + np.log(self.stretch).sum())
@@ -166,16 +147,6 @@ class LowRankBase:
     def scale_factors(self) -> ScaleFactors:
         """L for compiled code."""
         return ScaleFactors(np.zeros((0, 0)), self.diagonal, self.vectors, self.stretch)
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Always true."""
-        return True
-
-    @property
-    def components(self) -> None:
-        """None, because the base is not a mixture."""
-        return None
 
     @property
     def spread(self) -> Array:
@@ -202,22 +173,6 @@ class LowRankBase:
 
     def _stretched(self, y: Array, stretch: Array) -> Array:
         return y + ((y @ self.vectors) * (stretch - 1)) @ self.vectors.T
-
-    def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Whitened draws, shape (count, D)."""
-        return rng.standard_normal((count, self.dimension))
-
-    def standardised(self, z: Array) -> Array:
-        """z itself, which is standard normal if drawn from the base, shape (..., D)."""
-        return z
-
-    def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
-        return standard_log_density(self.whiten(x)) - self.log_det_scale
-
-    def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
-        return standard_log_density(z) - (log_density + self.log_det_scale)
 
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float
@@ -250,14 +205,8 @@ def _spikes(
 ) -> tuple[Array, Array]:
     """Variances above those of noise, largest first, and their directions, shape (D, r).
 
-    Parameters
-    ----------
-    standard : shape (n, D)
-        Centred points over their noise, with the square roots of their weights.
-    size
-        Effective number of points.
-    near : shape (D, r)
-        Directions near those wanted, which `TURNS` steps of subspace iteration improve.
+    `standard`, shape (n, D), are centred points over their noise, with the square roots of their
+    weights. `TURNS` steps of subspace iteration improve directions that are `near`.
     """
     if near is None:
         values, vectors = _leading(standard, most)

@@ -110,15 +110,8 @@ def _set_needs(nodes: Array, steep: Array, most: Array, needs: Array) -> None:
 def wanted(nodes: Array, steep: Array) -> tuple[Array, Array, Array]:
     """Places for more nodes, the need of the neediest, and whether ends are not low enough.
 
-    Parameters
-    ----------
-    nodes, steep : shape (R, K)
-
-    Returns
-    -------
-    tuple of Array
-        Shapes (R, JOINING), (R,), in nats, and (R, 2). A row whose heights are not finite has no
-        needs.
+    From nodes and slopes of shape (R, K), they have shapes (R, JOINING), (R,), in nats, and (R, 2).
+    A row whose heights are not finite has no needs.
     """
     rows, count = nodes.shape
     places, worst = np.empty((rows, JOINING)), np.zeros(rows)

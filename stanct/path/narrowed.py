@@ -43,14 +43,9 @@ class Frame(NamedTuple):
 
 
 class Narrowed(NamedTuple):
-    """A Gaussian of the inner coordinates, given the outer ones.
+    """A Gaussian of the inner coordinates, and the log of the target's mass over them.
 
-    Attributes
-    ----------
-    gaussian
-        The Gaussian.
-    log_mass
-        Log of the target's mass over the inner coordinates; −inf where the slice has no top.
+    The mass is −inf where the slice has no top.
     """
 
     gaussian: LowRankBase
@@ -81,15 +76,10 @@ def frame_of(mean: Array, precision: Array, *, sweeps: int, tolerance: float) ->
 
 
 def narrowed(slices: Slices, theta: Array, frame: Frame) -> Narrowed:
-    """The Gaussian at the top of a slice, a function of `theta` and `frame` alone.
+    """The Gaussian at the top of a slice, a function of `theta`, shape (k,), and `frame` alone.
 
     The curvature is that of Nyström's method: products with the frame's directions give it exactly
     if its rank is no larger than their number, wherever its own directions are.
-
-    Parameters
-    ----------
-    theta : shape (k,)
-        Values of the outer coordinates.
     """
     mean, diagonal = frame.centre, frame.diagonal
     points = np.concatenate([mean[None], mean + STEP * diagonal * frame.vectors.T])

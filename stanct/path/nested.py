@@ -36,17 +36,7 @@ _ROUNDED = 2.0**-20
 
 
 class Valued(NamedTuple):
-    """Draws of a base, with its density.
-
-    Attributes
-    ----------
-    z : shape (count, D)
-        Whitened draws.
-    log_density : shape (count,)
-        log q(x) at them.
-    gradients
-        Gradients spent.
-    """
+    """Whitened draws of a base, shape (count, D), log q(x) at them, and the gradients spent."""
 
     z: Array
     log_density: Array
@@ -81,14 +71,7 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
 
     @abstractmethod
     def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
-        """Inner coordinates, and log q of them given θ.
-
-        Parameters
-        ----------
-        theta : shape (count, k)
-        noise : shape (count, n)
-            Standard normal.
-        """
+        """Inner coordinates from normal noise, shape (count, n), and log q of them given θ."""
 
     @abstractmethod
     def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
@@ -114,17 +97,7 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
             return Valued(self.whiten(x), log_q, slices.spent)
 
     def standardised(self, z: Array) -> Array:
-        """The outer coordinates of points, standard normal if z is drawn from the base.
-
-        Parameters
-        ----------
-        z : shape (..., D)
-
-        Returns
-        -------
-        Array
-            Shape (..., k).
-        """
+        """The outer coordinates of points, standard normal if z, (..., D), is from the base."""
         theta = self.unwhiten(z)[..., self.outer]
         return self.marginal.standardised(self.marginal.whiten(theta))
 
@@ -289,13 +262,9 @@ class NestedProduct(NestedBase):
 def given_in_batches(
     slices: Slices, theta: Array, centre: Array, unit: Array, *, fine: float = FINE
 ) -> Iterator[tuple[slice, Profiles]]:
-    """The densities of independent inner coordinates at each θ, some θ at a time.
+    """The densities of independent inner coordinates at each θ, shape (count, k), some θ at a time.
 
-    Parameters
-    ----------
-    theta : shape (count, k)
-    centre, unit, fine
-        As in `profiles`.
+    The others are those of `profiles`.
     """
     size = max(_BATCH // centre.size, 1)
     for start in range(0, len(theta), size):

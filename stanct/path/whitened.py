@@ -13,13 +13,7 @@ Coordinates = TypeVar("Coordinates", bound=GaussianBase | LowRankBase)
 
 
 class Whitened(Generic[Coordinates]):
-    """A base whose draws are whitened by a Gaussian with about its moments.
-
-    Attributes
-    ----------
-    whitening
-        The Gaussian, in whose coordinates samplers move.
-    """
+    """A base whose draws are whitened by a Gaussian with about its moments, where samplers move."""
 
     whitening: Coordinates
 

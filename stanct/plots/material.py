@@ -10,62 +10,46 @@ from stanct.estimates.path import Curve, Evidence
 
 
 class HasCurves(Protocol):
-    """A run that estimates the free-energy curve."""
+    """A run that estimates the free-energy curve, by several estimators, the reported one first."""
 
     @property
-    def bare_evidence(self) -> Evidence:
-        """The reported log Z."""
-        ...
+    def bare_evidence(self) -> Evidence: ...
 
-    def curves(self, beta: Array | None = None) -> Mapping[str, Curve]:
-        """Return log z at `beta`, or at the run's β, by estimator; the reported one first."""
-        ...
+    def curves(self, beta: Array | None = None) -> Mapping[str, Curve]: ...
 
-    def extra_estimates(self) -> Mapping[str, Evidence]:
-        """Return other estimates of log Z by label."""
-        ...
+    def extra_estimates(self) -> Mapping[str, Evidence]: ...
 
 
 class HasRunningLogZ(Protocol):
-    """A run in which every chain has a running estimate of log Z."""
+    """A run in which every chain has a running estimate of log Z.
+
+    From the first draws of each chain alone: log Z, and their cost with its unit, of shape (chains,
+    ends).
+    """
 
     @property
-    def chains(self) -> int:
-        """Number of chains."""
-        ...
+    def chains(self) -> int: ...
 
     @property
-    def draws(self) -> int:
-        """Number of draws of each chain."""
-        ...
+    def draws(self) -> int: ...
 
     @property
-    def bare_evidence(self) -> Evidence:
-        """The reported log Z."""
-        ...
+    def bare_evidence(self) -> Evidence: ...
 
-    def running_log_z(self, ends: Sequence[int]) -> Array:
-        """Return log Z from the first draws of each chain alone, shape (chains, ends)."""
-        ...
+    def running_log_z(self, ends: Sequence[int]) -> Array: ...
 
-    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
-        """Return the cost of these draws, shape (chains, ends), and its unit."""
-        ...
+    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]: ...
 
 
 class HasBeta(Protocol):
-    """A run in which every draw has a β."""
+    """A run in which every draw has a β, shape (chains, draws) or (chains, draws, copies)."""
 
     @property
-    def beta(self) -> Array:
-        """β of the draws, shape (chains, draws) or (chains, draws, copies)."""
-        ...
+    def beta(self) -> Array: ...
 
 
 class HasSchedule(Protocol):
-    """A run with a fixed schedule of β."""
+    """A run with a fixed schedule of β from 0 to 1, shape (K,)."""
 
     @property
-    def betas(self) -> Array:
-        """β of the schedule from 0 to 1, shape (K,)."""
-        ...
+    def betas(self) -> Array: ...

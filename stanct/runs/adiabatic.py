@@ -13,13 +13,9 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
 from stanct.estimates.mean_weight import log_mean_weight, mean_weight_evidence
 from stanct.estimates.path import Curve, Evidence
-from stanct.runs.diagnostics import (
-    Check,
-    agreement,
-    check,
-    mean_weight_checks,
-)
+from stanct.runs.diagnostics import Check, agreement, check, mean_weight_checks
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.verdicts import most
 
 MORE = "Use a longer duration, then more trajectories (draws=)."
 
@@ -76,7 +72,6 @@ class AdiabaticRun(EvidenceRun):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         return ("free_energy", "cooling_and_heating", "expected_delta", *super().shows)
 
     def curve(self) -> Curve:
@@ -173,27 +168,27 @@ class AdiabaticRun(EvidenceRun):
         energy = self.energy_error
         return (
             self._length_check(evidence),
-            check("stalled", stalled.max(), 0.001, stalled.max() <= 0.001,
-                  f"{stalled[0]:.1%} of the cooled and {stalled[1]:.1%} of the heated trajectories "
-                  f"stalled{self._stalling()}.",
-                  "The flow met a metastability, and what no trajectory reaches is missing from "
-                  "log Z and from the draws: resample the momentum (refresh=), more often if you "
-                  "do, or raise max_steps."),
-            check("lost", gone.max(), 0.001, gone.max() <= 0.001,
-                  f"{gone[0]:.1%} of the cooled and {gone[1]:.1%} of the heated trajectories left "
-                  "the target's support or diverged.",
-                  "Use a smaller step, or a base inside the support."),
+            most("stalled", stalled.max(), 0.001,
+                 f"{stalled[0]:.1%} of the cooled and {stalled[1]:.1%} of the heated trajectories "
+                 f"stalled{self._stalling()}.",
+                 "The flow met a metastability, and what no trajectory reaches is missing from "
+                 "log Z and from the draws: resample the momentum (refresh=), more often if you "
+                 "do, or raise max_steps."),
+            most("lost", gone.max(), 0.001,
+                 f"{gone[0]:.1%} of the cooled and {gone[1]:.1%} of the heated trajectories left "
+                 "the target's support or diverged.",
+                 "Use a smaller step, or a base inside the support."),
             *mean_weight_checks(evidence, "trajectories", MORE),
             check("hysteresis", *agreement(gap, gap_error),
                   f"Cooling and heating differ by {gap:.3g} in log Z: "
                   f"{evidence.log_z:.3f} and {heated:.3f}.",
                   f"The flow met a metastability in one direction. {MORE}"),
-            check("energy", energy, 0.3, energy <= 0.3,
-                  f"The contact Hamiltonian drifts by {energy:.2f} along a trajectory.",
-                  "Use a smaller step."),
-            check("kinetic", kinetic, 4, kinetic <= 4,
-                  f"The kinetic energy at β = 1 is {kinetic:.1f} standard errors from its mean.",
-                  f"The flow has left equilibrium. {MORE}"),
+            most("energy", energy, 0.3,
+                 f"The contact Hamiltonian drifts by {energy:.2f} along a trajectory.",
+                 "Use a smaller step."),
+            most("kinetic", kinetic, 4,
+                 f"The kinetic energy at β = 1 is {kinetic:.1f} standard errors from its mean.",
+                 f"The flow has left equilibrium. {MORE}"),
         )  # fmt: skip
 
     def _stalling(self) -> str:

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 def averaged(
     runs: Sequence[EvidenceRun], probability: Array, quantity: weighted.Quantity
 ) -> Expectation:
-    """Average of a quantity over models; see `Comparison.average`.
-
-    Parameters
-    ----------
-    probability : shape (models,)
-        Posterior probabilities of the models.
-    """
+    """Average of a quantity over models of these probabilities; see `Comparison.average`."""
     found = [run.expect(quantity) for run in runs]
     shapes = {np.shape(one.value) for one in found}
     if len(shapes) > 1:
@@ -52,13 +46,7 @@ def averaged(
 def averaged_draws(
     runs: Sequence[EvidenceRun], probability: Array, count: int, seed: int
 ) -> dict[str, Array]:
-    """Equally weighted draws from the average of models; see `Comparison.draws`.
-
-    Parameters
-    ----------
-    probability : shape (models,)
-        Posterior probabilities of the models.
-    """
+    """Equally weighted draws from the average of models; see `Comparison.draws`."""
     shapes = [{n: v.shape[2:] for n, v in run.variables.items()} for run in runs]
     common = [n for n in shapes[0] if all(s.get(n) == shapes[0][n] for s in shapes)]
     if not common:

@@ -18,6 +18,7 @@ from stanct.estimates.tail import Tail
 from stanct.path.base import Base
 from stanct.runs.diagnostics import Check, agreement, check, weights_check
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.verdicts import least, most
 
 ESCALATE = "Pass escalate=True (--escalate), which tempers from this fit."
 MORE_DRAWS = "Fit again with more draws."
@@ -105,11 +106,9 @@ class BridgeRun(EvidenceRun):
         return swapped_evidence(self._plain, f"{self.method}, {PLAIN}")
 
     def extra_estimates(self) -> dict[str, Evidence]:
-        """As `EvidenceRun.extra_estimates`."""
         return {PLAIN: self.plain_evidence}
 
     def facts(self) -> dict[str, float]:
-        """As `Run.facts`."""
         return {
             "Pareto k of the draws": max(one.pareto_k[0] for one in self._warp),
             "Pareto k of the normal": max(one.pareto_k[1] for one in self._warp),
@@ -127,17 +126,17 @@ class BridgeRun(EvidenceRun):
             *self._fit_checks(),
             *self._unseen_checks(),
             *_side_checks(self._warp),
-            check("effective_size", evidence.effective_size, 100, evidence.effective_size >= 100,
+            least("effective_size", evidence.effective_size, 100,
                   f"log Z rests on {evidence.effective_size:.0f} effective draws.", MORE_DRAWS),
-            check("std_error", evidence.std_error, 0.5, evidence.std_error <= 0.5,
-                  f"The standard error of log Z is {evidence.std_error:.2g}; above 0.5 the normal "
-                  "and the posterior hardly overlap, and the error itself is unknown.", ESCALATE),
+            most("std_error", evidence.std_error, 0.5,
+                 f"The standard error of log Z is {evidence.std_error:.2g}; above 0.5 the normal "
+                 "and the posterior hardly overlap, and the error itself is unknown.", ESCALATE),
             _gap_check("halves", [one.log_z for one in self._warp],
                        [float(np.hypot(*one.errors[:2])) for one in self._warp],
                        "Estimates with swapped halves", MORE_DRAWS),
-            check("reshuffled", self.reshuffled_spread, allowed, self.reshuffled_spread <= allowed,
-                  f"log Z varies by {self.reshuffled_spread:.2g} with which draws fit the normal.",
-                  ESCALATE),
+            most("reshuffled", self.reshuffled_spread, allowed,
+                 f"log Z varies by {self.reshuffled_spread:.2g} with which draws fit the normal.",
+                 ESCALATE),
             _gap_check("estimators", [evidence.log_z, other[0]], [evidence.std_error, other[1]],
                        f"Warp-III and {its}",
                        f"These are draws of an approximation, or have not converged. {ESCALATE}"),
@@ -149,15 +148,15 @@ class BridgeRun(EvidenceRun):
         rate = max(map(r_hat, (self.log_density, *np.moveaxis(self.z, -1, 0))))
         moving = effective_size(self.log_density, method="bulk")
         checks = [
-            check("lost", lost, MOST_LOST, lost <= MOST_LOST,
-                  f"{lost:.1%} of the fit's draws were left out, or have no finite unconstrained "
-                  "value or density.",
-                  "See that no chain was cut short and that these are its data, or write the fit "
-                  "with more digits (sig_figs=18)."),
+            most("lost", lost, MOST_LOST,
+                 f"{lost:.1%} of the fit's draws were left out, or have no finite unconstrained "
+                 "value or density.",
+                 "See that no chain was cut short and that these are its data, or write the fit "
+                 "with more digits (sig_figs=18)."),
             check("r_hat", rate, 1.05, not rate > 1.05,
                   f"Split R-hat of log density and parameters is up to {rate:.3f}.",
                   f"The chains of the fit have not converged. {MORE_DRAWS} {ESCALATE}"),
-            check("mixing", moving, 100, moving >= 100,
+            least("mixing", moving, 100,
                   f"The fit's log densities are worth {moving:.0f} draws.",
                   f"Its chains move slowly. {MORE_DRAWS} {ESCALATE}"),
         ]  # fmt: skip
@@ -166,28 +165,28 @@ class BridgeRun(EvidenceRun):
         if score is not None and np.isfinite(self.plain_base_ratio).all():
             worst, limit = score["worst"], score["limit"]
             checks.append(
-                check("score", worst, limit, worst <= limit,
-                      "Gradients at the draws are not those of a posterior, E[z ∂ log p] = −1 and "
-                      f"the like, by up to {worst:.1f} standard errors (limit {limit:.1f}).",
-                      "These are draws of an approximation or of other data, or their chains have "
-                      f"not converged. {ESCALATE}")
+                most("score", worst, limit,
+                     "Gradients at the draws are not those of a posterior, E[z ∂ log p] = −1 and "
+                     f"the like, by up to {worst:.1f} standard errors (limit {limit:.1f}).",
+                     "These are draws of an approximation or of other data, or their chains have "
+                     f"not converged. {ESCALATE}")
             )  # fmt: skip
         divergent = self.provenance["divergent"]
         if divergent is not None:
             checks.append(
-                check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
-                      f"{divergent:.2%} of the fit's transitions diverged.",
-                      "A divergence says that chains turn back from a part of the posterior. Fit "
-                      f"with adapt_delta=0.99 or in another form. {ESCALATE}")
+                most("divergences", divergent, MOST_DIVERGENT,
+                     f"{divergent:.2%} of the fit's transitions diverged.",
+                     "A divergence says that chains turn back from a part of the posterior. Fit "
+                     f"with adapt_delta=0.99 or in another form. {ESCALATE}")
             )  # fmt: skip
         if self.lp.size:
             gaps = self.log_density - self.lp
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
             allowed = LP_TOLERANCE + LP_ROUNDING * float(np.median(np.abs(self.lp)))
             checks.append(
-                check("program", gap, allowed, gap <= allowed,
-                      f"The fit's lp__ and the program differ by a constant to within {gap:.2g}.",
-                      "The fit is of another program or of other data: pass those of the fit.")
+                most("program", gap, allowed,
+                     f"The fit's lp__ and the program differ by a constant to within {gap:.2g}.",
+                     "The fit is of another program or of other data: pass those of the fit.")
             )  # fmt: skip
         return tuple(checks)
 
@@ -199,9 +198,9 @@ class BridgeRun(EvidenceRun):
         gap = searched["log_mass"]
         share = 0.0 if gap is None else float(1 / (1 + np.exp(self.bare_evidence.log_z - gap)))
         return (
-            check("unseen", share, MOST_UNSEEN, share <= MOST_UNSEEN,
-                  f"A search found {share:.1%} of the mass where the fit has no draws.",
-                  f"The fit has missed a mode, so log Z is too low. {ESCALATE}"),
+            most("unseen", share, MOST_UNSEEN,
+                 f"A search found {share:.1%} of the mass where the fit has no draws.",
+                 f"The fit has missed a mode, so log Z is too low. {ESCALATE}"),
         )  # fmt: skip
 
     def _shape(self) -> str:

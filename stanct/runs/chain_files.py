@@ -30,17 +30,10 @@ _AS_WRITTEN = "Pass CmdStan's own files, as they were written."
 
 @dataclass(frozen=True)
 class Chains:
-    """The draws of several files.
+    """The draws of several files, shape (chains, draws, columns), and the names of the columns.
 
-    Attributes
-    ----------
-    names
-        Names of the columns.
-    draws : shape (chains, draws, columns)
-    left_out
-        Which draws are not among them, in words after the name of the files; empty if none.
-    lost
-        Their share.
+    `left_out` tells which draws are not among them, in words after the name of the files; empty if
+    none. `lost` is their share.
     """
 
     names: tuple[str, ...]
@@ -62,12 +55,8 @@ def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
 
     Files of profiles are passed over. The last line of a chain that was killed is left out where it
     is not whole. Where chains are of different lengths, so many of the longest are kept that most
-    draws remain.
-
-    Raises
-    ------
-    StanctError
-        A file cannot be read, is of an approximation, or has other columns than the first.
+    draws remain. Raises `StanctError` if a file cannot be read, is of an approximation, or has
+    other columns than the first.
     """
     texts = {file: _lines(file) for file in files}
     texts = {file: lines for file, lines in texts.items() if not _is_profile(lines)}

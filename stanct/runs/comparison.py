@@ -19,12 +19,17 @@ from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.digits import decimals, shown
 from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
-from stanct.runs.caveats import notes_of, notes_of_loo, pairs
+from stanct.runs.caveats import (
+    declared_data,
+    notes_of,
+    notes_of_loo,
+    pairs,
+    refuse_other_data,
+)
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
 from stanct.runs.normalised import lacking
 from stanct.runs.run import Run
-from stanct.runs.same_data import declared_data, refuse_other_data
 from stanct.runs.verbs import Reported
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from stanct.estimates.averages import Expectation
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.naming import Names
 from stanct.path.base import Base
-from stanct.runs.diagnostics import MORE, Check, check, transition_counts
+from stanct.runs.diagnostics import MORE, Check, transition_counts
 from stanct.runs.run import Run
 from stanct.runs.storage import Stored
+from stanct.runs.verdicts import least, most
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,8 @@ class CopyRun(Run):
     """Draws of N copies each, and averages over the user's density from them.
 
     The weights of the copies of a draw add up to one. An average over the user's density is the
-    mean over draws of the weighted mean over copies, as computed by `expect` and `summary`.
+    mean over draws of the weighted mean over copies, as computed by `expect` and `summary`. By
+    default, `resample` picks one copy of each draw by its weight.
 
     Attributes
     ----------
@@ -69,55 +71,22 @@ class CopyRun(Run):
         return self.copy_log_weights.reshape(self.chains, -1)
 
     def chain_counts(self) -> dict[str, Array]:
-        """As `Run.chain_counts`."""
         return transition_counts(self.statistics)
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         return ("beta_occupancy", "copy_trace", *super().shows)
 
     def expect(self, quantity: weighted.Quantity) -> Expectation:
-        """Average of a quantity over the user's density, with its standard error.
+        """Average over the user's density, as `Run.expect`, of shape (chains, draws × N, ...).
 
         The error is that of the draws' weighted means, so copies of one draw count together.
-
-        Parameters
-        ----------
-        quantity
-            Name of one of `variables`, or a function of the mapping `variables` that returns an
-            array of shape (chains, draws × N, ...).
-
-        Raises
-        ------
-        StanctError
-            The variable does not exist, or the result's shape does not begin with
-            (chains, draws × N).
         """
         found = weighted.expect(*self.rows, quantity, copies=self.copies)
         return replace(found, failed=self.verdict.draws)
 
     def summary(self, names: Names = None) -> pd.DataFrame:
-        """As `Run.summary`."""
         return weighted.summary(*self.rows, names, copies=self.copies)
-
-    def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
-        """Equally weighted draws of the user's density.
-
-        Parameters
-        ----------
-        draws
-            Draws from each chain, by systematic resampling over all copies. By default, one copy
-            of each draw is picked by its weight.
-        seed
-            Seed of the resampling; a fresh one by default.
-
-        Returns
-        -------
-        dict
-            Variable name to shape (chains, draws, ...).
-        """
-        return super().resample(draws, seed=seed)
 
     def _picked(self, draws: int | None, seed: int | None) -> Array:
         # A systematic comb would also pick by weight, but with one shared offset for all draws.
@@ -151,12 +120,7 @@ class CopyRun(Run):
 
 
 def hand_overs(log_weights: Array) -> Array:
-    """Number of times another copy became the heaviest, in each chain, shape (chains,).
-
-    Parameters
-    ----------
-    log_weights : shape (chains, draws, N)
-    """
+    """How often another copy became the heaviest in each chain, from weights (chains, draws, N)."""
     heaviest = log_weights.argmax(axis=2)
     return (np.diff(heaviest, axis=1) != 0).sum(axis=1)
 
@@ -172,16 +136,8 @@ def mixing_checks(
 ) -> list[Check]:
     """Check that copies hand the target over, and that chains agree at β = 1.
 
-    Parameters
-    ----------
-    energy : shape (chains, draws, N)
-        δ or φ of the copies, infinite only where a copy has no weight.
-    named
-        What `energy` is called.
-    wider
-        What helps beside more copies.
-    evidence_size
-        The effective size of log Z, where there is one.
+    `energy`, shape (chains, draws, N), is δ or φ of the copies, as `named`, infinite only where a
+    copy has no weight. `wider` is what helps beside more copies.
     """
     weights = np.exp(run.copy_log_weights)
     # Watch every coordinate at β = 1, since modes may differ in any of them. Copies without weight
@@ -197,13 +153,13 @@ def mixing_checks(
     of_all = f"{named} and the coordinates"
     handed = int(hand_overs(run.copy_log_weights).min())
     return [
-        check("hand_overs", handed, 20, handed >= 20,
+        least("hand_overs", handed, 20,
               f"In the slowest chain another copy became the heaviest {handed} times.",
               f"{MORE} If that does not help, use more copies (copies=) or {wider}."),
-        check("r_hat", rate, 1.05, rate <= 1.05,
-              f"The largest split R-hat, of {named} and of the coordinates at β = 1, is "
-              f"{rate:.3f}.", MORE),
-        check("effective_size", min(sizes), 100, min(sizes) >= 100,
+        most("r_hat", rate, 1.05,
+             f"The largest split R-hat, of {named} and of the coordinates at β = 1, is "
+             f"{rate:.3f}.", MORE),
+        least("effective_size", min(sizes), 100,
               f"The least effective size, of {'' if evidence_size is None else 'log Z, '}{of_all}, "
               f"is {min(sizes):.0f}.", MORE),
     ]  # fmt: skip

@@ -88,7 +88,6 @@ class CoupledRun(EvidenceRun):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         return ("running_log_z", "beta_trace", *super().shows)
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
@@ -101,7 +100,6 @@ class CoupledRun(EvidenceRun):
         return spent[:, np.asarray(ends) - 1], "gradients"
 
     def chain_counts(self) -> dict[str, Array]:
-        """As `Run.chain_counts`."""
         return {"round trips": round_trips(self.t), **transition_counts(self.statistics)}
 
     def _checks(self) -> tuple[Check, ...]:

@@ -12,11 +12,8 @@ from stanct.runs.diagnostics import enough_in_words
 def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
     """One sentence for each step of the default, and one for the method that confirms it.
 
-    Parameters
-    ----------
-    provenance
-        A run's. ``"steps"`` are those of the default, and ``"confirmed"`` is what the second method
-        found. A run of a method by name has neither.
+    In a run's provenance, ``"steps"`` are those of the default, and ``"confirmed"`` is what the
+    second method found. A run of a method by name has neither.
     """
     before: Mapping[str, Any] = {}
     for step in provenance.get("steps", ()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,7 @@ from stanct.common.arrays import Array
 from stanct.common.errors import first_few
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
-from stanct.runs.verdicts import Check, check
-
-if TYPE_CHECKING:
-    pass
+from stanct.runs.verdicts import Check, check, least, most
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
@@ -50,30 +47,21 @@ def refit(settings: Mapping[str, Any]) -> str:
 
 
 def interrupted_check(draws: int, wanted: int, time_limit: float | None) -> Check:
-    """Check that all requested draws have been made.
-
-    Parameters
-    ----------
-    time_limit
-        The run's `time_limit`.
-    """
+    """Check that all requested draws have been made."""
     kept = f"{draws} of {wanted} draws a chain were kept"
     if time_limit is None:
         remedy = "The estimates use the finished draws; run again for the rest."
-        return check("interrupted", draws, wanted, draws >= wanted, f"{kept}.", remedy)
+        return least("interrupted", draws, wanted, f"{kept}.", remedy)
     if time_limit == 0:  # what a checkpoint holds
         remedy = "The estimates use these draws; repeat the run's call for the rest."
         return check("interrupted", draws, wanted, False, f"{kept} in the checkpoint.", remedy)
     if draws >= wanted:
         kept = "all draws were kept, but not what follows them, such as a further run"
     return check(
-        "max_seconds",
-        draws,
-        wanted,
-        False,
+        "max_seconds", draws, wanted, False,
         f"max_seconds={time_limit:g} passed: {kept}.",
         "The estimates use the finished draws; allow more time for the rest.",
-    )
+    )  # fmt: skip
 
 
 def length_check(
@@ -86,14 +74,7 @@ def length_check(
 ) -> Check:
     """Check that the run is as long as requested, or as precise if a precision was requested.
 
-    Parameters
-    ----------
-    draws, wanted
-        Draws of each chain, and the requested number.
-    stopped
-        The provenance's record of why the run stopped; None for runs that were extended.
-    settings
-        The method's own settings.
+    `stopped` is the provenance's record of why the run stopped; None for runs that were extended.
     """
     if stopped is not None and stopped.get("effective"):
         if stopped["reason"] == "reached":
@@ -108,14 +89,11 @@ def length_check(
         nearer = "pass a base that is nearer to the target (base=)."
         remedy += refit(settings) if "bootstrap" in settings else nearer
     return check(
-        "target_se",
-        evidence.std_error,
-        target,
-        reason == "reached",
+        "target_se", evidence.std_error, target, reason == "reached",
         f"The standard error of log Z is {evidence.std_error:.3g}, wanted {target:g}, after "
         f"{draws} draws a chain: {words}",
         remedy,
-    )
+    )  # fmt: skip
 
 
 def enough_in_words(stopped: Mapping[str, Any]) -> str:
@@ -167,10 +145,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
 def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> tuple[Check, ...]:
     """Check that log Z agrees with that of a second method, where one was asked for.
 
-    Parameters
-    ----------
-    other
-        Method, log Z, standard error and failed checks of that method's run.
+    `other` has method, log Z, standard error and failed checks of that method's run.
     """
     if other is None:
         return ()
@@ -189,12 +164,8 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
     """Check that log Z is not below that of draws in two stages, where the target allows them.
 
-    Parameters
-    ----------
-    facts
-        A run's provenance: ``"two_stages"`` has log Z, its standard error, the coordinates given
-        which all others are Gaussian or independent, and whether the base misses mass, so that the
-        default did not use it.
+    The provenance's ``"two_stages"`` has log Z, its standard error, the coordinates given which all
+    others are Gaussian or independent, and whether the base misses mass, so that it was not used.
     """
     other = facts.get("two_stages")
     if other is None:
@@ -202,52 +173,36 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
     error = float(np.hypot(evidence.std_error, other["std_error"]))
     below = (other["log_z"] - evidence.log_z) / error if 0 < error < np.inf else 0.0
     refused = other.get("refused", False)
-    found = check(
-        "two_stages",
-        below,
-        BELOW,
-        below <= BELOW,
+    found = most(
+        "two_stages", below, BELOW,
         f"log Z of draws in two stages{', which miss mass,' if refused else ''} is "
         f"{other['log_z']:.3f} ± {other['std_error']:.3f}"
         + (f", and this one is {below:.1f} errors below." if below > 0 else "."),
         f"The run misses necks along {first_few(other['given'])}. "
         + (MORE if refused else "Use the default method, which draws in two stages."),
-    )
+    )  # fmt: skip
     return (found,)
 
 
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
     """Check that something was tempered: δ varies, or a fit made the base equal to the target.
 
-    Parameters
-    ----------
-    value, least
-        How far base and target are apart, and how far they should be.
-    settings
-        Options of the run. Only with a base of the user's own is it likely that a constant δ is an
-        oversight.
+    `value` is how far base and target are apart. Only with a base of the user's own is it likely
+    that a constant δ is an oversight.
     """
     return check(
-        "tempered",
-        value,
-        least,
-        value >= least or settings.get("base") != "given",
+        "tempered", value, least, value >= least or settings.get("base") != "given",
         message,
         "Nothing was tempered: the base is the target, or δ is constant.",
-    )
+    )  # fmt: skip
 
 
 def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
     """Check that the target has no mass that no draw reaches, by what lines and draws told.
 
-    Parameters
-    ----------
-    facts
-        A run's provenance: ``"endless"`` names coordinates along which the density does not fall
-        off (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to
-        their bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
-    std_error
-        That of log Z.
+    The provenance's ``"endless"`` names coordinates along which the density does not fall off
+    (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to their
+    bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
     """
     found: list[Check] = []
     along = facts.get("endless", ())
@@ -262,66 +217,36 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         missing, near = math.log1p(hidden["lost"]), hidden["along"]
         much = f"About {missing:.2g} of log Z" if missing < 1 else "Much of log Z"
         found.append(
-            check("rounding", missing, std_error / 2, missing <= std_error / 2,
-                  f"{much} lies where {first_few(near)} rounds to a bound, where no draw can be.",
-                  f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, "
-                  "with its own density.")
+            most("rounding", missing, std_error / 2,
+                 f"{much} lies where {first_few(near)} rounds to a bound, where no draw can be.",
+                 f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, "
+                 "with its own density.")
         )  # fmt: skip
     return tuple(found)
 
 
 def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check, ...]:
-    """Check that the base reaches into heavy tails, where there are any.
-
-    Parameters
-    ----------
-    along
-        Where tails are heavy, by the names of `stanct.bases.tails.Tails`.
-    reached
-        Whether the base has parts that lie there.
-    method
-        Name of the method that ran.
-    """
+    """Check that the base has parts in heavy tails, where there are any, along some coordinates."""
     redraws = method in ("simulated_tempering", "independence")
-    other = (
-        ""
-        if redraws
-        else (
-            " and a method that draws from its base (method='simulated_tempering', or the default)"
-        )
-    )
+    other = " and a method that draws from its base (method='simulated_tempering', or the default)"
     if not along:
         return ()
     found = check(
-        "tails",
-        len(along),
-        0,
-        reached,
+        "tails", len(along), 0, reached,
         f"The density has heavy tails along {first_few(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
-        f"log Z may be too low, and errors too small. Use base='modes'{other}.",
-    )
+        f"log Z may be too low, and errors too small. Use base='modes'{other * (not redraws)}.",
+    )  # fmt: skip
     return (found,)
 
 
 def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
-    """Check that no few draws decide, by the rule of `Tail`.
-
-    Parameters
-    ----------
-    name
-        Name of the check, ``"pareto_k"`` where there is one such tail.
-    weights
-        What the weights are, as the subject of a sentence.
-    """
+    """Check by the rule of `Tail` that no few of the `weights`, so called, decide."""
     return check(
-        name,
-        tail.shape,
-        MOST_SHAPE,
-        not tail.is_heavy,
+        name, tail.shape, MOST_SHAPE, not tail.is_heavy,
         f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws.",
         remedy,
-    )
+    )  # fmt: skip
 
 
 def base_tail_check(base_delta: Array) -> Check:
@@ -329,11 +254,6 @@ def base_tail_check(base_delta: Array) -> Check:
 
     The chains' weights do not tell of a part of the target that hardly any draw reaches. The
     importance weights exp(−δ) of the base's draws do: they have a heavy tail.
-
-    Parameters
-    ----------
-    base_delta : shape (draws,)
-        δ at independent draws of the base.
     """
     return weights_check(
         "pareto_k_base",
@@ -347,36 +267,23 @@ def base_tail_check(base_delta: Array) -> Check:
 def support_check(base_delta: Array) -> Check:
     """Check whether the target vanishes (δ = +inf) at too many draws of the base."""
     outside = float(np.mean(~np.isfinite(base_delta)))
-    return check(
-        "support",
-        outside,
-        0.5,
-        outside <= 0.5,
+    return most(
+        "support", outside, 0.5,
         f"The target vanishes at {outside:.1%} of the base's draws.",
         f"The base lies mostly outside the target's support. {DECLARE}",
-    )
+    )  # fmt: skip
 
 
 def mean_weight_checks(evidence: Evidence, draws: str, remedy: str) -> tuple[Check, ...]:
-    """Check whether the mean of independent weights can be trusted.
-
-    Parameters
-    ----------
-    evidence
-        The estimate from that mean.
-    draws
-        Name of the weighted draws, e.g. ``"particles"``.
-    remedy
-        How to obtain more of them.
-    """
+    """Check whether the mean of independent weights, of `draws` by name, can be trusted."""
     size, error = evidence.effective_size, evidence.std_error
     return (
-        check("effective_size", size, 100, size >= 100,
+        least("effective_size", size, 100,
               f"The weights are worth {size:.0f} {draws}.", remedy),
         weights_check("pareto_k", evidence.tail, "The weights", remedy),
-        check("std_error", error, 0.5, error <= 0.5,
-              f"The standard error of log Z is {error:.2g}; above 0.5 the log of the mean "
-              "weight is biased low and its error unreliable.", remedy),
+        most("std_error", error, 0.5,
+             f"The standard error of log Z is {error:.2g}; above 0.5 the log of the mean "
+             "weight is biased low and its error unreliable.", remedy),
     )  # fmt: skip
 
 
@@ -392,56 +299,44 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
     """Check the transitions, as far as the sampler recorded their statistics."""
     divergent = float((statistics["divergent__"] > 0).mean())
     checks = [
-        Check(
-            "divergences",
-            divergent,
-            MOST_DIVERGENT,
-            divergent <= MOST_DIVERGENT,
+        most(
+            "divergences", divergent, MOST_DIVERGENT,
             f"{divergent:.1%} of the draws had a divergent transition.",
             "Raise target_accept to 0.95 or 0.99.",
         )
-    ]
+    ]  # fmt: skip
     if "treedepth__" in statistics and max_depth is not None:
         deep = float((statistics["treedepth__"] >= max_depth).mean())
         checks.append(
-            Check(
-                "max_depth",
-                deep,
-                0.05,
-                deep <= 0.05,
+            most(
+                "max_depth", deep, 0.05,
                 f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
                 "Raise max_depth.",
             )
-        )
+        )  # fmt: skip
     if "rejected__" in statistics:
         rejected = float((statistics["rejected__"] > 0).mean())
         checks.append(
-            Check(
-                "rejections",
-                rejected,
-                0.2,
-                rejected <= 0.2,
+            most(
+                "rejections", rejected, 0.2,
                 f"{rejected:.1%} of the draws had a transition that Stan rejected or whose log "
                 "density was not finite.",
                 LOOK_FOR_REJECTIONS,
             )
-        )
+        )  # fmt: skip
     return tuple(checks)
 
 
 def rough_check(again: int, starts: int, unseen: float) -> Check:
     """The failed check of a search among very many modes that hardly found the best one again."""
     return check(
-        "search",
-        again,
-        FOUND_AGAIN,
-        False,
+        "search", again, FOUND_AGAIN, False,
         f"Most modes were seen once. Of {starts} ascents, {again} led to the best one or to others "
         f"as good, and one more ends at a new one with a probability of {unseen:.0%}. A better one "
         "may be missing.",
         "Name places near the modes that you expect (inits=), let the search spend more "
         '(base=stanct.recipe().changing("ascents", rough=0.5)), or narrow the priors of periods.',
-    )
+    )  # fmt: skip
 
 
 def unsettled_check(particles: int, known: int) -> Check:
@@ -454,14 +349,10 @@ def unsettled_check(particles: int, known: int) -> Check:
         "the narrowest, and known modes differ as much"
     )
     return check(
-        "search",
-        0,
-        1,
-        False,
-        f"{why}; {known} known. Others may be missing.",
+        "search", 0, 1, False, f"{why}; {known} known. Others may be missing.",
         "Name places near the modes that you expect (inits=), or let the search spend more "
         '(base=stanct.recipe().changing("particles", share=0.5)).',
-    )
+    )  # fmt: skip
 
 
 def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
@@ -472,12 +363,9 @@ def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
     worthy = pilots >= min(WORTH, pilots.max())
     ratio = np.where(worthy, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
     worst = int(ratio.argmin())
-    return check(
-        "modes",
-        ratio[worst],
-        VANISHED,
-        ratio[worst] >= VANISHED,
+    return least(
+        "modes", ratio[worst], VANISHED,
         f"Mode {worst + 1} has {weight[worst]:.2g} of the weight, {pilots[worst]:.2g} by its "
         f"pilots; {weight.size} known.",
         remedy,
-    )
+    )  # fmt: skip

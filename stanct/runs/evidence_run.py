@@ -15,7 +15,6 @@ from stanct.common.arrays import Array
 from stanct.estimates.digits import is_below_digits
 from stanct.estimates.path import Evidence
 from stanct.runs.diagnostics import beyond_checks, length_check, two_stages_check
-from stanct.runs.forecast import forecast_table
 from stanct.runs.normalised import program_checks
 from stanct.runs.run import Run
 from stanct.runs.surveyed import searched_in_short, surveyed_modes
@@ -24,6 +23,21 @@ from stanct.work.blas import one_blas_thread
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def _forecasts(run: Run, came: float) -> pd.DataFrame | None:
+    """The forecasts of a run, in order, and what came of them; None without any."""
+    import pandas as pd
+
+    told = run.provenance.get("forecasts")
+    if not told:
+        return None
+    columns = ["at", "seconds", "gradients", "draws", "std_error"]
+    rows = {str(one["after"]): [one[name] for name in columns] for one in told}
+    seconds = run.provenance["seconds"]
+    rows["came"] = [seconds, seconds, run.gradients, run.draws, came]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(columns))
+    return table.astype({"at": float, "seconds": float, "std_error": float})
 
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
@@ -41,12 +55,8 @@ class DrawsRun(Run):
 
     @property
     def forecast(self) -> pd.DataFrame | None:
-        """What the run foretold of its time, as `EvidenceRun.forecast`; `std_error` is NaN.
-
-        None where the method made no forecast, and for runs that were extended.
-        """
-        told = self.provenance.get("forecasts") or ()
-        return forecast_table(told, self.provenance, self.draws, np.nan)
+        """What the run foretold of its time, as `EvidenceRun.forecast`; `std_error` is NaN."""
+        return _forecasts(self, math.nan)
 
     if not TYPE_CHECKING:  # there is no such attribute, and this says why
 
@@ -112,8 +122,7 @@ class EvidenceRun(Run):
         `std_error` is that of log Z, NaN where the first draws gave none. None where the method
         made no forecast, and for runs that were extended.
         """
-        told = self.provenance.get("forecasts") or ()
-        return forecast_table(told, self.provenance, self.draws, self.bare_evidence.std_error)
+        return _forecasts(self, self.bare_evidence.std_error)
 
     def _length_check(self, evidence: Evidence) -> Check:
         """Check that the run is as long, or as precise, as was asked for."""
@@ -138,7 +147,6 @@ class EvidenceRun(Run):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         weights = ["weight_histogram"] * bool(np.ptp(self.target_log_weights))
         return (*weights, *super().shows)
 

@@ -23,23 +23,10 @@ def replace_folder(
     is_run: Callable[[Path], bool],
     is_own: Callable[[str], bool],
 ) -> None:
-    """Write a folder beside `final` and put it in its place.
+    """Write a folder beside `final` and put it in its place; of a link, that of what it names.
 
-    Of a link, the folder that it names is replaced.
-
-    Parameters
-    ----------
-    write
-        Writes into an empty folder.
-    is_run
-        Whether a folder is a saved run, from which is kept what the user put there.
-    is_own
-        Whether a file of this name is part of a run.
-
-    Raises
-    ------
-    SavedRunError
-        The folder cannot be written.
+    From what `is_run`, a saved run, is kept what the user put there: every file that is not its own
+    by its name. Raises `SavedRunError` if the folder cannot be written.
     """
     final = Path(os.path.realpath(final))
     draft = final.parent / f".{final.name}.draft"

@@ -88,12 +88,8 @@ class ForeignFit:
         Parameter name to shape (chains, draws, ...).
     lp : shape (chains, draws)
         Stan's ``lp__``, which lacks constants; None if the fit does not have it.
-    origin
-        Where the draws come from, in words.
     divergent
         Share of the transitions that diverged; None if the fit does not say.
-    lost
-        Share of the draws that were left out.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -126,8 +122,6 @@ class Unconstrained:
         As `ForeignFit.lp`; None also where draws were lost, so that rows do not correspond.
     lost
         Share of the draws that the transform cannot invert, or that were cut from longer chains.
-    origin, divergent
-        As `ForeignFit.origin` and `ForeignFit.divergent`.
     """
 
     x: Array = field(repr=False)
@@ -140,15 +134,9 @@ class Unconstrained:
 def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
     """Read a fit of a program and transform its draws.
 
-    Parameters
-    ----------
-    rng
-        For the lengths of unconstrained unit vectors; see `ProgramTarget.unconstrain`.
-
-    Raises
-    ------
-    StanctError
-        The fit cannot be read, lacks a parameter, or has hardly a draw in the program's support.
+    Random numbers are for the lengths of unconstrained unit vectors; see
+    `ProgramTarget.unconstrain`. Raises `StanctError` if the fit cannot be read, lacks a parameter,
+    or has hardly a draw in the program's support.
     """
     found = read_fit(fit, target.parameter_shapes)
     types = {d.name: d.type for d in target.program.parameters}
@@ -178,10 +166,7 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
 def sampled(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
     """The draws of `unconstrained`, of chains and parameters that vary.
 
-    Raises
-    ------
-    StanctError
-        As `unconstrained`; or all draws of a parameter are the same, or those of two chains are.
+    Raises `StanctError` if all draws of a parameter are the same, or those of two chains are.
     """
     found = unconstrained(target, fit, rng)
     chains, _, dimension = found.x.shape
@@ -238,8 +223,6 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
         such as ``theta[1,2]`` or ``theta.1.2`` and, for several chains, ``chain__``; or a mapping
         of names to arrays of shape (chains, draws, ...) or (draws, ...). Warm-up draws that a CSV
         file has are left out.
-    shapes
-        The program's parameters with their shapes.
 
     Raises
     ------
@@ -444,12 +427,8 @@ def _read_frame(frame: pd.DataFrame) -> ForeignFit:
 def _by_name(labels: Sequence[str], draws: Array) -> dict[str, Array]:
     """Variables of shape (chains, draws, ...) from columns, shape (chains, draws, columns).
 
-    A variable without all of its elements is not a number.
-
-    Raises
-    ------
-    StanctError
-        Two columns have the same name.
+    A variable without all of its elements is not a number. Raises `StanctError` if two columns have
+    the same name.
     """
     variables: dict[str, Array] = {}
     for name, elements in _elements(labels).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -29,10 +29,94 @@ from stanct.runs.diagnostics import (
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
 from stanct.runs.surveyed import AGAIN
+from stanct.runs.verdicts import least, most
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LadderRun(EvidenceRun):
+class RungsRun(EvidenceRun):
+    """Draws at each of some β from 0 to 1, with δ of shape (chains, draws, β)."""
+
+    base: Base = field(repr=False)
+    betas: Array = field(repr=False)
+    delta: Array = field(repr=False)
+
+    @cached_property
+    def estimator(self) -> LadderEstimator:
+        """The estimator of everything along the β."""
+        return LadderEstimator(self.betas, self.delta)
+
+    @property
+    def log_prior_mass(self) -> float:
+        """log ∫ p(θ) dθ, natural log; 0 where it is not known or plays no part."""
+        return self.provenance.get("log_prior_mass") or 0.0
+
+    def _whole(self, evidence: Evidence) -> Evidence:
+        return replace(evidence, log_z=evidence.log_z + self.log_prior_mass)
+
+    def _estimate(self) -> Evidence:
+        return self._whole(self.estimator.evidence(self.method))
+
+    @property
+    def target_log_weights(self) -> Array:
+        """Zero: the draws at β = 1 need no weights."""
+        return np.zeros((self.chains, self.draws))
+
+    @cached_property
+    def forward_evidence(self) -> Evidence:
+        """log Z by stepping stones from β = 0 up."""
+        return self._whole(self.estimator.evidence(self.method, "forward"))
+
+    @cached_property
+    def backward_evidence(self) -> Evidence:
+        """log Z by stepping stones from β = 1 down."""
+        return self._whole(self.estimator.evidence(self.method, "backward"))
+
+    @cached_property
+    def thermodynamic_evidence(self) -> Evidence:
+        """log Z by thermodynamic integration over the β, with its second-order correction."""
+        return self._whole(ladder_integral(self.betas, self.delta, self.method))
+
+    def extra_estimates(self) -> dict[str, Evidence]:
+        return {
+            THERMODYNAMIC: self.thermodynamic_evidence,
+            "stepping stones up": self.forward_evidence,
+            "stepping stones down": self.backward_evidence,
+        }
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        return ("free_energy", "running_log_z", "stepping_stones", "schedule", *super().shows)
+
+    def curve(self) -> Curve:
+        """The free-energy curve at the β, with errors; `log_prior_mass` at β = 0."""
+        found = self.estimator.curve()
+        return replace(found, log_z=found.log_z + self.log_prior_mass)
+
+    def curves(self, beta: Array | None = None) -> dict[str, Curve]:
+        """`curve` by the name of its estimator. Its β are the run's: `beta` has no effect."""
+        return {"bridge": self.curve()}
+
+    def running_log_z(self, ends: Sequence[int]) -> Array:
+        """log Z from the first draws of each chain alone, at least 2, shape (chains, ends)."""
+        return self.estimator.running_log_z(ends) + self.log_prior_mass
+
+    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
+        """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
+        return scans(self.chains, ends)
+
+    def _sample_statistics(self) -> dict[str, Array]:
+        return {"delta": self.delta[..., -1]}
+
+    def _averaged(self, more: Any, *names: str) -> dict[str, Array]:
+        """Shares of this run's draws and of those of another, taken together."""
+        share = more.draws / (self.draws + more.draws)
+        return {
+            name: (1 - share) * getattr(self, name) + share * getattr(more, name) for name in names
+        }
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LadderRun(RungsRun):
     """Draws of parallel tempering. Those at β = 1 follow the user's density and need no weights.
 
     `variables` and `z` are those at β = 1. Each chain is a separate ladder.
@@ -61,9 +145,6 @@ class LadderRun(EvidenceRun):
     }  # fmt: skip
     lost_remedy: ClassVar[str] = AGAIN
 
-    base: Base = field(repr=False)
-    betas: Array = field(repr=False)
-    delta: Array = field(repr=False)
     rejection: Array = field(repr=False)
     counts: Array = field(repr=False)
     round_trips: Array = field(repr=False)
@@ -79,88 +160,23 @@ class LadderRun(EvidenceRun):
         tries, sums = self.counts.sum(axis=0)[:2, 1:]
         return sums / np.maximum(tries, 1)
 
-    @cached_property
-    def estimator(self) -> LadderEstimator:
-        """The estimator of everything along the ladder."""
-        return LadderEstimator(self.betas, self.delta)
-
-    def _estimate(self) -> Evidence:
-        return self.estimator.evidence(self.method)
-
-    @property
-    def target_log_weights(self) -> Array:
-        """Zero: the draws at β = 1 need no weights."""
-        return np.zeros((self.chains, self.draws))
-
-    @cached_property
-    def forward_evidence(self) -> Evidence:
-        """log Z by stepping stones from the base up."""
-        return self.estimator.evidence(self.method, "forward")
-
-    @cached_property
-    def backward_evidence(self) -> Evidence:
-        """log Z by stepping stones from the target down."""
-        return self.estimator.evidence(self.method, "backward")
-
-    @cached_property
-    def thermodynamic_evidence(self) -> Evidence:
-        """log Z by thermodynamic integration over the rungs, with its second-order correction."""
-        return ladder_integral(self.betas, self.delta, self.method)
-
-    def extra_estimates(self) -> dict[str, Evidence]:
-        """As `EvidenceRun.extra_estimates`."""
-        return {
-            THERMODYNAMIC: self.thermodynamic_evidence,
-            "stepping stones up": self.forward_evidence,
-            "stepping stones down": self.backward_evidence,
-        }
-
     def facts(self) -> dict[str, float]:
-        """As `Run.facts`."""
         return {"Barrier Λ": self.barrier}
 
     def chain_counts(self) -> dict[str, Array]:
-        """As `Run.chain_counts`."""
         return {"round trips": self.round_trips}
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
-        own = ("free_energy", "running_log_z", "stepping_stones", "swap_rejection", "schedule")
-        return (*own, *super().shows)
+        shown = super().shows
+        return (*shown[:3], "swap_rejection", *shown[3:])
 
     def _checks(self) -> tuple[Check, ...]:
         return _ladder_checks(self, self.bare_evidence)
 
-    def curve(self) -> Curve:
-        """The free-energy curve log z at the rungs, with errors."""
-        return self.estimator.curve()
-
-    def curves(self, beta: Array | None = None) -> dict[str, Curve]:
-        """`curve` by the name of its estimator. Its β are the rungs; `beta` has no effect."""
-        return {"bridge": self.curve()}
-
-    def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first draws of each chain alone, shape (chains, ends).
-
-        Parameters
-        ----------
-        ends
-            Numbers of draws, each from 2 to `draws`.
-        """
-        return self.estimator.running_log_z(ends)
-
-    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
-        """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
-        return scans(self.chains, ends)
-
-    def _sample_statistics(self) -> dict[str, Array]:
-        return {"delta": self.delta[..., -1]}
-
     def _joined(self, more: Any) -> dict[str, Any]:
-        share = more.draws / (self.draws + more.draws)
         return {
-            "rejection": (1 - share) * self.rejection + share * more.rejection,
+            **self._averaged(more, "rejection"),
             "counts": self.counts + more.counts,
             "round_trips": self.round_trips + more.round_trips,
         }
@@ -190,17 +206,17 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
     mixed = (
         check("r_hat", rate, 1.05, not rate > 1.05,
               f"Split R-hat of δ at β = 1 is {rate:.3f}.", MORE),
-        check("effective_size", size, 100, size >= 100,
+        least("effective_size", size, 100,
               f"The least effective size, of log Z and of δ at β = 1, is {size:.0f}.", MORE),
     )  # fmt: skip
     return (
         run._length_check(evidence),
-        check("round_trips", trips, 5, trips >= 5,
+        least("round_trips", trips, 5,
               f"The slowest ladder made {trips} trips from base to target and back.",
               MORE if trips else refit(run.method_settings).capitalize()),
-        check("swaps", worst_swap, 0.9, worst_swap <= 0.9,
-              f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
-              "Use more rungs (rungs=) or a longer warm-up."),
+        most("swaps", worst_swap, 0.9,
+             f"The worst pair of rungs rejects {worst_swap:.0%} of its swaps.",
+             "Use more rungs (rungs=) or a longer warm-up."),
         weights_check("pareto_k", evidence.tail, "The bridges' terms", rungs),
         tempered_check(run.barrier, 0.01,
                        f"The barrier between base and target is {run.barrier:.2f}.",
@@ -211,12 +227,12 @@ def _ladder_checks(run: LadderRun, evidence: Evidence) -> tuple[Check, ...]:
               f"Stepping stones up and down differ by {gap:.3g} in log Z.",
               rungs),
         agreement_check(evidence, run.thermodynamic_evidence, rungs),
-        check("acceptance", low, 0.5, low >= 0.5,
+        least("acceptance", low, 0.5,
               f"HMC accepts between {low:.0%} and {high:.0%} on every rung.",
               "Use a longer warm-up."),
-        check("divergences", diverging, MOST_DIVERGENT, diverging <= MOST_DIVERGENT,
-              f"{diverging:.1%} of the transitions diverged.",
-              "Raise target_accept."),
+        most("divergences", diverging, MOST_DIVERGENT,
+             f"{diverging:.1%} of the transitions diverged.",
+             "Raise target_accept."),
         check("rejections", rejected / max(tries, 1), 0.1, rejected <= 0.1 * tries,
               f"Stan rejected, or gave no finite number, in {rejected / max(tries, 1):.1%} of the "
               "transitions.",

@@ -15,13 +15,9 @@ from stanct.runs.verdicts import Check, check
 def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
     """Check that the program is a normalised joint density, as far as its text tells.
 
-    Parameters
-    ----------
-    facts
-        A run's provenance: ``"omissions"`` is what the program leaves out
-        (`stanct.stan.omissions.Omission.record`). It is missing where there is no program.
-    std_error
-        That of log Z. Constants of less than half of it do not matter.
+    The provenance's ``"omissions"`` is what the program leaves out
+    (`stanct.stan.omissions.Omission.record`). It is missing where there is no program. Constants of
+    less than half of the standard error of log Z do not matter.
     """
     omissions = facts.get("omissions")
     if omissions is None:
@@ -43,10 +39,7 @@ def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, .
 def prior_mass_checks(facts: Mapping[str, Any]) -> tuple[Check, ...]:
     """Check that the mass of the prior is known, which a path from the prior leaves out.
 
-    Parameters
-    ----------
-    facts
-        A run's provenance, with the log of the mass, or None, as ``"log_prior_mass"``.
+    The provenance has its log, or None, as ``"log_prior_mass"``.
     """
     if facts.get("log_prior_mass", 0.0) is not None:
         return ()

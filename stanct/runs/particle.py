@@ -16,12 +16,12 @@ from stanct.runs.diagnostics import (
     LOOK_FOR_REJECTIONS,
     MOST_DIVERGENT,
     Check,
-    check,
     mean_weight_checks,
     tempered_check,
 )
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.storage import Stored
+from stanct.runs.verdicts import least, most
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -70,7 +70,6 @@ class ParticleRun(EvidenceRun):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         return ("running_log_z", "schedule", *super().shows)
 
     def _checks(self) -> tuple[Check, ...]:
@@ -88,15 +87,15 @@ class ParticleRun(EvidenceRun):
             *mean_weight_checks(evidence, "particles", more),
             tempered_check(spread, 1e-6, f"The log weights spread over {spread:.3g}.",
                            self.settings),
-            check("acceptance", accept, 0.5, accept >= 0.5,
+            least("acceptance", accept, 0.5,
                   f"HMC accepts {accept:.0%} of its transitions in the worst tenth of β.",
                   "Use a longer warm-up."),
-            check("divergences", divergences, MOST_DIVERGENT, divergences <= MOST_DIVERGENT,
-                  f"{divergences:.1%} of the transitions diverged.", "Raise target_accept."),
-            check("rejections", rejections, 0.1, rejections <= 0.1,
-                  f"Stan rejected, or gave no finite number, in {rejections:.1%} of the "
-                  "transitions.",
-                  LOOK_FOR_REJECTIONS),
+            most("divergences", divergences, MOST_DIVERGENT,
+                 f"{divergences:.1%} of the transitions diverged.", "Raise target_accept."),
+            most("rejections", rejections, 0.1,
+                 f"Stan rejected, or gave no finite number, in {rejections:.1%} of the "
+                 "transitions.",
+                 LOOK_FOR_REJECTIONS),
         )  # fmt: skip
 
     def running_log_z(self, ends: Sequence[int]) -> Array:

@@ -19,11 +19,11 @@ from stanct.runs.diagnostics import (
     MOST_HOLES,
     Check,
     agreement,
-    check,
     refit,
     support_check,
     weights_check,
 )
+from stanct.runs.verdicts import least, most
 
 # A round trip goes from β below the first bound to β above the second and back.
 LOW_BETA, HIGH_BETA = 0.1, 0.9
@@ -37,12 +37,7 @@ ENOUGH_DRAWS = 400
 
 
 def round_trips(beta: Array) -> Array:
-    """Number of base → target → base round trips of each chain, shape (chains,).
-
-    Parameters
-    ----------
-    beta : shape (chains, draws)
-    """
+    """Base → target → base round trips of each chain, shape (chains,), for β of (chains, draws)."""
     counts = np.zeros(beta.shape[0], int)
     for c, chain in enumerate(beta):
         ends = np.where(chain < LOW_BETA, -1, np.where(chain > HIGH_BETA, 1, 0))
@@ -76,14 +71,9 @@ class BaseCheck:
 
 
 def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
-    """Compare the draws, reweighted to β = 0, with the standard normal they must follow there.
+    """Compare draws z, shape (chains, draws, D), reweighted to β = 0, with the normal there.
 
     Standard errors come from batch means, with `BATCHES_PER_CHAIN` batches for each chain.
-
-    Parameters
-    ----------
-    z : shape (chains, draws, D)
-    log_weights_base : shape (chains, draws)
     """
     chains, draws, dimension = z.shape
     length = draws // BATCHES_PER_CHAIN
@@ -167,14 +157,11 @@ def mixing_checks(
     and effective sizes are therefore left out.
     """
     trips = int(round_trips(beta).min())
-    moved = Check(
-        "round_trips",
-        trips,
-        LEAST_TRIPS,
-        trips >= LEAST_TRIPS,
+    moved = least(
+        "round_trips", trips, LEAST_TRIPS,
         f"The slowest chain {_went(trips)} from base to target and back.",
         _trips_remedy(trips, beta.shape[1], settings),
-    )
+    )  # fmt: skip
     if trips == 0:
         return (moved,)
     rate = r_hat(beta)
@@ -182,22 +169,16 @@ def mixing_checks(
     return (
         moved,
         Check(
-            "r_hat",
-            rate,
-            1.05,
-            not rate > 1.05,
+            "r_hat", rate, 1.05, not rate > 1.05,
             f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
             MORE,
         ),
-        Check(
-            "effective_size",
-            min(evidence.effective_size, moving),
-            100,
-            min(evidence.effective_size, moving) >= 100,
+        least(
+            "effective_size", min(evidence.effective_size, moving), 100,
             f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
             MORE,
         ),
-    )
+    )  # fmt: skip
 
 
 def _went(trips: int) -> str:
@@ -229,11 +210,8 @@ def _estimate_checks(
             "The weights at β = 1",
             f"A few draws dominate: {refit(settings)}",
         ),
-        Check(
-            "base",
-            base.worst,
-            base.limit,
-            base.worst <= base.limit,
+        most(
+            "base", base.worst, base.limit,
             f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
             f"standard errors (limit {base.limit:.1f}).",
             f"The chain does not explore the base's end. {remedy}",
@@ -245,7 +223,7 @@ def _estimate_checks(
             remedy,
         ),
         support,
-    )
+    )  # fmt: skip
 
 
 def tours_check(estimator: PathEstimator) -> tuple[Check, ...]:
@@ -253,13 +231,10 @@ def tours_check(estimator: PathEstimator) -> tuple[Check, ...]:
     number = estimator.effective_tours
     if number is None:
         return ()
-    found = check(
-        "few_tours",
-        number,
-        FEWEST_TOURS,
-        number >= FEWEST_TOURS,
+    found = least(
+        "few_tours", number, FEWEST_TOURS,
         f"The error of log Z rests on {number:.1f} effective tours, the stretches between draws "
         "of the base.",
         f"A region was visited in hardly more than one of them. {MORE}",
-    )
+    )  # fmt: skip
     return (found,)

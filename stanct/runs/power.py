@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,22 +12,12 @@ import numpy as np
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
 from stanct.estimates.averages import Expectation, expectation
-from stanct.estimates.ladder import LadderEstimator
 from stanct.estimates.mixing import effective_size, r_hat
-from stanct.estimates.path import Curve, Evidence
 from stanct.estimates.tail import Tail
-from stanct.estimates.thermodynamic import THERMODYNAMIC, ladder_integral
-from stanct.path.base import Base
-from stanct.runs.diagnostics import (
-    MORE,
-    Check,
-    agreement,
-    agreement_check,
-    check,
-    weights_check,
-)
-from stanct.runs.evidence_run import EvidenceRun, scans
+from stanct.runs.diagnostics import MORE, Check, agreement, agreement_check, check, weights_check
+from stanct.runs.ladder import RungsRun
 from stanct.runs.normalised import prior_mass_checks
+from stanct.runs.verdicts import least, most
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +27,7 @@ MOST_DIVERGENT, MOST_LOST = 0.01, 0.01
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PowerRun(EvidenceRun):
+class PowerRun(RungsRun):
     """Draws of p(θ) p(y | θ)^β at every β of a schedule, each by NUTS of its own.
 
     `variables` and `z` are those at β = 1, which follow the posterior and need no weights.
@@ -67,65 +56,9 @@ class PowerRun(EvidenceRun):
         "divergent": "c k", "lost": "c k",
     }  # fmt: skip
 
-    base: Base = field(repr=False)
-    betas: Array = field(repr=False)
-    delta: Array = field(repr=False)
     log_prior: Array = field(repr=False)
     divergent: Array = field(repr=False)
     lost: Array = field(repr=False)
-
-    @cached_property
-    def estimator(self) -> LadderEstimator:
-        """The estimator of everything along the schedule."""
-        return LadderEstimator(self.betas, self.delta)
-
-    @property
-    def log_prior_mass(self) -> float:
-        """log ∫ p(θ) dθ, natural log; 0 where the program's statements do not tell it."""
-        return self.provenance.get("log_prior_mass") or 0.0
-
-    def _whole(self, evidence: Evidence) -> Evidence:
-        return replace(evidence, log_z=evidence.log_z + self.log_prior_mass)
-
-    def _estimate(self) -> Evidence:
-        return self._whole(self.estimator.evidence(self.method))
-
-    @property
-    def target_log_weights(self) -> Array:
-        """Zero: the draws at β = 1 need no weights."""
-        return np.zeros((self.chains, self.draws))
-
-    @cached_property
-    def thermodynamic_evidence(self) -> Evidence:
-        """log Z by thermodynamic integration, with its second-order correction."""
-        return self._whole(ladder_integral(self.betas, self.delta, self.method))
-
-    @cached_property
-    def forward_evidence(self) -> Evidence:
-        """log Z by stepping stones from the prior up."""
-        return self._whole(self.estimator.evidence(self.method, "forward"))
-
-    @cached_property
-    def backward_evidence(self) -> Evidence:
-        """log Z by stepping stones from the posterior down."""
-        return self._whole(self.estimator.evidence(self.method, "backward"))
-
-    def extra_estimates(self) -> dict[str, Evidence]:
-        """As `EvidenceRun.extra_estimates`."""
-        return {
-            THERMODYNAMIC: self.thermodynamic_evidence,
-            "stepping stones up": self.forward_evidence,
-            "stepping stones down": self.backward_evidence,
-        }
-
-    def curve(self) -> Curve:
-        """log ∫ p L^β dθ at the β of the schedule, with errors; `log_prior_mass` at the prior."""
-        found = self.estimator.curve()
-        return replace(found, log_z=found.log_z + self.log_prior_mass)
-
-    def curves(self, beta: Array | None = None) -> dict[str, Curve]:
-        """`curve` by the name of its estimator. Its β are those of the schedule."""
-        return {"bridge": self.curve()}
 
     def wbic(self, observations: int) -> Expectation:
         """Watanabe's (2013) widely applicable BIC, −E_β[log L] at β = 1 / log n.
@@ -196,25 +129,6 @@ class PowerRun(EvidenceRun):
             )
         return pd.DataFrame(rows, index=pd.Index(list(powers), name="power"))
 
-    @property
-    def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
-        return ("free_energy", "running_log_z", "stepping_stones", "schedule", *super().shows)
-
-    def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first draws of each chain alone, shape (chains, ends).
-
-        Parameters
-        ----------
-        ends
-            Numbers of draws, each from 2 to `draws`.
-        """
-        return self.estimator.running_log_z(ends) + self.log_prior_mass
-
-    def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
-        """Cost of the first draws of each chain, shape (chains, ends), and its unit."""
-        return scans(self.chains, ends)
-
     def _checks(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
         inside = np.where(np.isfinite(self.delta), self.delta, np.nan)
@@ -232,7 +146,7 @@ class PowerRun(EvidenceRun):
                   f"Split R-hat of the log likelihood is {rate:.3f} at β = {beta:.2g}.",
                   "Chains of a power posterior stay apart, and nothing here moves them together: "
                   "use the default method, which crosses between modes."),
-            check("effective_size", size, 100, size >= 100,
+            least("effective_size", size, 100,
                   f"The log likelihoods of the slowest β are worth {size:.0f} draws.", MORE),
             check("directions", *agreement(gap, math.hypot(up.std_error, down.std_error)),
                   f"Stepping stones up and down differ by {gap:.3g} in log Z.",
@@ -240,24 +154,17 @@ class PowerRun(EvidenceRun):
             weights_check("pareto_k", evidence.tail, "The bridges' terms",
                           "Use more powers (rungs=)."),
             agreement_check(evidence, self.thermodynamic_evidence, "Use more powers (rungs=)."),
-            check("divergences", divergent, MOST_DIVERGENT, divergent <= MOST_DIVERGENT,
-                  f"Up to {divergent:.1%} of the transitions of a chain diverged.",
-                  "Raise target_accept to 0.95 or 0.99."),
+            most("divergences", divergent, MOST_DIVERGENT,
+                 f"Up to {divergent:.1%} of the transitions of a chain diverged.",
+                 "Raise target_accept to 0.95 or 0.99."),
             *prior_mass_checks(self.provenance),
-            check("lost", lost, MOST_LOST, lost <= MOST_LOST,
-                  f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
-                  "The prior reaches places that floating-point numbers do not: narrow it."),
+            most("lost", lost, MOST_LOST,
+                 f"Up to {lost:.1%} of a chain's draws have no finite unconstrained value.",
+                 "The prior reaches places that floating-point numbers do not: narrow it."),
         )  # fmt: skip
 
     def _joined(self, more: PowerRun) -> dict[str, Any]:
-        share = more.draws / (self.draws + more.draws)
-        return {
-            "divergent": (1 - share) * self.divergent + share * more.divergent,
-            "lost": (1 - share) * self.lost + share * more.lost,
-        }
-
-    def _sample_statistics(self) -> dict[str, Array]:
-        return {"delta": self.delta[..., -1]}
+        return self._averaged(more, "divergent", "lost")
 
     def _shape(self) -> str:
         return f"{self.chains} chains of {self.draws} draws at {self.betas.size} powers"

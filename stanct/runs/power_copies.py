@@ -13,9 +13,10 @@ from stanct.common.arrays import Array
 from stanct.estimates.copies import copy_log_weights, normalised
 from stanct.path.bias import PowerBias
 from stanct.runs.copies import CopyRun, largest_r_hat, mixing_checks
-from stanct.runs.diagnostics import MORE, Check, check, interrupted_check, transition_checks
+from stanct.runs.diagnostics import MORE, Check, interrupted_check, transition_checks
 from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.storage import Stored
+from stanct.runs.verdicts import most
 
 # Share of the interval of β at each of its ends that counts as the bound, and the largest share of
 # the time that copies may spend there.
@@ -53,7 +54,6 @@ class PowerCopiesRun(DrawsRun, CopyRun):
 
     @property
     def made_by(self) -> str:
-        """As `Run.made_by`."""
         return f"{self.method} with instrument='target'"
 
     @property
@@ -108,8 +108,8 @@ def _bounds_check(run: PowerCopiesRun) -> Check:
     shares = [float((others * at).sum() / others.sum()) for at in (place < END, place > 1 - END)]
     upper = shares[1] > shares[0]
     direction, end, bound = ("larger", "highest", high) if upper else ("smaller", "lowest", low)
-    return check(
-        "beta_bounds", max(shares), MOST_AT_END, max(shares) <= MOST_AT_END,
+    return most(
+        "beta_bounds", max(shares), MOST_AT_END,
         f"Copies that are not the target's have β in the {end} twentieth of [{low:g}, {high:g}] "
         f"for {max(shares):.0%} of the time: with g ∝ 1 their β has the density ∫γ^β dx.",
         f"Estimated β at the bound {bound:g} do little. Fix them (fixed_beta=), pass a base of "
@@ -121,8 +121,8 @@ def _instrument_check(run: PowerCopiesRun) -> Check:
     """Check that copies stay at some distance, as they do if the power is normalisable."""
     distance = np.log1p(np.square(run.z).sum(axis=3)).mean(axis=2)
     rate = largest_r_hat(distance[None])
-    return check(
-        "instrument", rate, SETTLED, rate <= SETTLED,
+    return most(
+        "instrument", rate, SETTLED,
         f"The split R-hat of the distance of the copies from the base is {rate:.3f}.",
         f"If it stays large in longer runs, powers of this target are not normalisable. {MORE} Or "
         "use larger β (beta_bounds=, fixed_beta=), or instrument='path'.",

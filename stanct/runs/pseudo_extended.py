@@ -16,7 +16,6 @@ from stanct.path.bias import CopyBias
 from stanct.runs.copies import CopyRun, mixing_checks
 from stanct.runs.diagnostics import (
     Check,
-    check,
     support_check,
     tempered_check,
     transition_checks,
@@ -24,6 +23,7 @@ from stanct.runs.diagnostics import (
 )
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.storage import Stored
+from stanct.runs.verdicts import least, most
 
 LEAST_OVERLAP = 0.01
 """Least overlap with which error bars of log Z were honest, over bases ever farther away."""
@@ -116,15 +116,15 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
     return (
         run._length_check(evidence),
         *mixing_checks(run, run.delta, "δ", "a wider base (base=)", evidence.effective_size),
-        check("overlap", overlap, LEAST_OVERLAP, overlap >= LEAST_OVERLAP,
+        least("overlap", overlap, LEAST_OVERLAP,
               f"Copies and draws of the base overlap by {overlap:.2g}, of at most 1.",
               f"log Z and its error mean little. {REACH}"),
         *([] if scores.size == 0 else [
-            check("base", scores.max(), MOST_APART, scores.max() <= MOST_APART,
-                  "The copies off the target and draws of the base differ in δ by up to "
-                  f"{scores.max():.1f} standard errors.",
-                  "Copies miss a part of the base, and log Z is too high. Use the default, or "
-                  "method='joint'.")
+            most("base", scores.max(), MOST_APART,
+                 "The copies off the target and draws of the base differ in δ by up to "
+                 f"{scores.max():.1f} standard errors.",
+                 "Copies miss a part of the base, and log Z is too high. Use the default, or "
+                 "method='joint'.")
         ]),
         weights_check("pareto_k", evidence.tail, "The estimate's terms",
                       f"A few draws dominate. {REACH}"),

@@ -26,8 +26,6 @@ class Road:
         it added, what it found, and the number of the program's form if several were tried.
     methods
         The steps of the default, in turn; of a method by name, that method.
-    gradients
-        Gradients by stage of the run.
     """
 
     base: str

@@ -43,10 +43,7 @@ _HEADS = {"q5": "5%", "q50": "50%", "q95": "95%"}
 def screen(run: Run, folder: str | None = None) -> Iterator[str]:
     """The parts of the screen; log Z comes first, because the others may take their time.
 
-    Parameters
-    ----------
-    folder
-        Where the run was saved; None for one that was not.
+    `folder` is where the run was saved; None for one that was not.
     """
     yield _log_z(run)
     yield "\n".join(_paragraphs(run, folder))

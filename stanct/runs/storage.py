@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from stanct.common.arrays import Array, is_mapped, mapped_file, read_archive, wh
 from stanct.common.errors import SavedRunError, shortened
 from stanct.common.names import KINDS
 from stanct.common.settings import closed, usable_path
-from stanct.path.base import Base, base_from_arrays
-from stanct.runs.binding import check_digests, check_seal, digest, sealed
+from stanct.path.base import base_from_arrays
 from stanct.runs.exchange import aside_of, replace_folder, standing
 
 # Names of the files of single arrays.
@@ -32,44 +31,9 @@ _ARRAY = re.compile(r"array-\d{1,9}\.npy", re.ASCII)
 _KEYS = {"format", "method", "engine", "programs", "provenance"}
 
 
-class Savable(Protocol):
-    """Fields that every kind of run has and stores in the same way."""
-
-    @property
-    def variables(self) -> Mapping[str, Array]: ...
-
-    @property
-    def programs(self) -> Mapping[str, str]: ...
-
-    @property
-    def data(self) -> str: ...
-
-    @property
-    def provenance(self) -> Mapping[str, Any]: ...
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def engine(self) -> str: ...
-
-    @property
-    def base(self) -> Base | None: ...
-
-
 @dataclass(frozen=True)
 class Stored:
-    """A saved run as read from disk.
-
-    Attributes
-    ----------
-    head
-        Contents of `run.json`.
-    common
-        The fields of `Savable` by name, for the run's constructor.
-    arrays, statistics
-        The kind's own arrays by name.
-    """
+    """A saved run as read from disk: `run.json`, what all runs have, and its own arrays."""
 
     head: dict[str, Any]
     common: dict[str, Any]
@@ -79,7 +43,7 @@ class Stored:
 
 def save_run(
     folder: str | os.PathLike[str],
-    run: Savable,
+    run: Any,
     file_format: str,
     arrays: Mapping[str, Array],
     *,
@@ -88,19 +52,8 @@ def save_run(
 ) -> None:
     """Save a run. The folder appears whole or not at all, and replaces what is there.
 
-    Parameters
-    ----------
-    folder
-        As `check_save_folder` returns it, or the run's own checkpoint.
-    arrays, statistics
-        The kind's own arrays by name.
-    more
-        JSON values that the kind adds to `run.json`.
-
-    Raises
-    ------
-    SavedRunError
-        The folder holds something other than a run, or cannot be written.
+    The kind adds `more`, JSON values, to `run.json`. Raises `SavedRunError` if the folder holds
+    something other than a run, or cannot be written.
     """
 
     for kind in run.programs:
@@ -124,10 +77,9 @@ def save_run(
             "programs": sorted(run.programs),
             "provenance": dict(run.provenance),
             **({"files": files} if files else {}),
-            "digests": {path.name: digest(path) for path in sorted(draft.iterdir())},
             **more,
         }
-        text = json.dumps(sealed(head), indent=2)
+        text = json.dumps(head, indent=2)
         (draft / "run.json").write_text(text + "\n", encoding="utf-8")
 
     replace_folder(Path(folder), write, is_run=_is_run, is_own=_is_own)
@@ -219,10 +171,7 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored]:
     """Read a saved run of one format; errors while the body builds the run count as damage.
 
-    Raises
-    ------
-    SavedRunError
-        The folder is missing, incomplete, damaged or of another format.
+    Raises `SavedRunError` if the folder is missing, incomplete, damaged or of another format.
     """
     path = standing(usable_path(folder, SavedRunError), _is_run)
     head = saved_head(path)
@@ -230,12 +179,12 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
         found = shortened(repr(head["format"]), 60)
         raise SavedRunError(f"{path} holds a {found}, not a {file_format!r}.")
     try:
-        check_seal(head)
         for kind in head["programs"]:
             _check_name(kind)
-        _check_files(path, head)
         stored = read_archive(_inside(path, "draws.npz"))
         for name, (file, swapped) in head.get("files", {}).items():
+            if not (isinstance(file, str) and _ARRAY.fullmatch(file)):
+                raise ValueError(f"{file!r} cannot be the file of an array")
             found = mapped_file(_inside(path, file))
             stored[name] = np.swapaxes(found, 0, 1) if swapped else found
         common = {
@@ -269,19 +218,6 @@ def _inside(folder: Path, name: str) -> Path:
     if path.is_symlink() or not path.is_file():
         raise ValueError(f"{name} is missing, or is no file")
     return path
-
-
-def _check_files(folder: Path, head: Mapping[str, Any]) -> None:
-    """Check the files of a run against their digests, which earlier versions did not save."""
-    own = [file for file, _ in head.get("files", {}).values()]
-    for name in own:
-        if not (isinstance(name, str) and _ARRAY.fullmatch(name)):
-            raise ValueError(f"{name!r} cannot be the file of an array")
-    names = ["draws.npz", "data.json", *(f"{kind}.stan" for kind in head["programs"]), *own]
-    for name in names:
-        _inside(folder, name)
-    if "digests" in head:
-        check_digests(folder, head["digests"], names)
 
 
 def _text(folder: Path, name: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.estimates.modes import mode_columns
 from stanct.estimates.path import Evidence
-from stanct.path.base import Base
 from stanct.path.product import ProductBase
 from stanct.runs.diagnostics import (
     FOUND_AGAIN,
@@ -33,39 +32,16 @@ ELSEWHERE = (
 """Remedy for the others."""
 
 
-class Draws(Protocol):
-    """What `surveyed_modes` uses of a `stanct.runs.run.Run`."""
-
-    @property
-    def provenance(self) -> Mapping[str, Any]: ...
-
-    @property
-    def z(self) -> Array: ...
-
-    @property
-    def chains(self) -> int: ...
-
-    @property
-    def base(self) -> Base | None: ...
-
-    @property
-    def target_log_weights(self) -> Array: ...
-
-
-def surveyed_modes(run: Draws, evidence: Evidence | None) -> dict[str, Array] | None:
+def surveyed_modes(run: Any, evidence: Evidence | None) -> dict[str, Array] | None:
     """The modes that pilots found, with their weights in a run; see `mode_columns`.
 
-    None where the base was not fitted by pilots.
-
-    Parameters
-    ----------
-    evidence
-        The run's log Z without warnings; None for methods that estimate none.
+    None where the base was not fitted by pilots. `evidence` is the run's log Z without warnings;
+    None for methods that estimate none.
     """
     survey = run.provenance.get("survey")
     if survey is None or np.shape(survey["place"])[-1] != run.z.shape[-1]:
         return None
-    unwhiten = _unchanged if run.base is None else run.base.unwhiten
+    unwhiten = np.asarray if run.base is None else run.base.unwhiten
     # The copies of a draw are rows of their own.
     z = run.z.reshape(run.chains, -1, run.z.shape[-1])
     return mode_columns(survey, z, unwhiten, run.target_log_weights, evidence)
@@ -112,7 +88,7 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     }
 
 
-def searched(run: Draws, *, spikes: bool = True) -> str:
+def searched(run: Any, *, spikes: bool = True) -> str:
     """State in words where modes were searched and how likely another is.
 
     A run can only be right about the region that it has seen.
@@ -182,7 +158,3 @@ def mode_size(modes: Mapping[str, Array] | None) -> float:
     counts = (error > 0) & (pilots >= WORTH)
     sizes = weight[counts] * (1 - weight[counts]) / np.square(error[counts])
     return float(sizes.min(initial=np.inf))
-
-
-def _unchanged(x: Array) -> Array:
-    return x

@@ -14,6 +14,7 @@ from stanct.estimates.mixing import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
 from stanct.runs.evidence_run import DrawsRun
 from stanct.runs.surveyed import mode_size
+from stanct.runs.verdicts import least
 
 # Columns of `TactRun.trace`.
 XI, LAMBDA, THERMOSTAT, XI_THERMOSTAT, ENERGY, TEMPERATURE = range(6)
@@ -89,12 +90,10 @@ class TactRun(DrawsRun):
         return counts
 
     def chain_counts(self) -> dict[str, Array]:
-        """As `Run.chain_counts`."""
         return {"trips to high temperature": self.trips}
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         chosen = self.method_settings
         path = ("temperature_trace", "control_occupancy") if chosen["tempering"] else ()
         bath = () if chosen["thermostat"] is None else ("thermostats",)
@@ -116,10 +115,7 @@ class TactRun(DrawsRun):
 
     def _checks(self) -> tuple[Check, ...]:
         settings = self.method_settings
-        checks = [
-            _length_check(self),
-            *_mixing_checks(self),
-        ]
+        checks = [_length_check(self), *_mixing_checks(self)]
         if settings["tempering"]:
             checks += _tempering_checks(self)
         if settings["thermostat"] is not None:
@@ -152,7 +148,7 @@ def _mixing_checks(run: TactRun) -> list[Check]:
     return [
         check("r_hat", rate, 1.05, not rate > 1.05,
               f"The largest split R-hat of a coordinate is {rate:.3f}.", MORE),
-        check("effective_size", size, 100, size >= 100,
+        least("effective_size", size, 100,
               f"The least effective size of a coordinate or a mode's weight is {size:.0f}.", MORE),
         check("rejections", rejected / steps, 0.1, rejected <= 0.1 * steps,
               f"Stan rejected, or gave no finite number, in {rejected / steps:.1%} of the steps.",
@@ -171,12 +167,12 @@ def _tempering_checks(run: TactRun) -> list[Check]:
     low, high = 10 * float(bins.min()), 10 * float(bins.max())
     longer = "Learn the bias for longer (warmup=)."
     return [
-        check("plateau", run.plateau_share, 0.05, run.plateau_share >= 0.05,
+        least("plateau", run.plateau_share, 0.05,
               f"{run.plateau_share:.1%} of the time was spent at temperature 1.", longer),
-        check("trips", slowest, 5, slowest >= 5,
+        least("trips", slowest, 5,
               f"The slowest chain made {slowest} trips to high temperature and back.",
               f"{longer} Or run longer chains (draws=), or a longer tempering_step."),
-        check("bias", low, 0.2, low >= 0.2,
+        least("bias", low, 0.2,
               f"Tenths of the range of |ξ| were visited between {low:.2f} and {high:.2f} times "
               "their share.", longer),
     ]  # fmt: skip

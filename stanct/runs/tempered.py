@@ -128,7 +128,6 @@ class TemperedRun(EvidenceRun):
         return count_evidence(self.beta, self.bias, self.tours, self.method)
 
     def extra_estimates(self) -> dict[str, Evidence]:
-        """As `EvidenceRun.extra_estimates`."""
         counted = self.count_evidence
         return {
             "Rao–Blackwell, tempered chains alone": self.rao_blackwell_evidence,
@@ -137,7 +136,6 @@ class TemperedRun(EvidenceRun):
         }
 
     def chain_counts(self) -> dict[str, Array]:
-        """As `Run.chain_counts`."""
         counts = {"round trips": round_trips(self.beta), **transition_counts(self.statistics)}
         if self.tours is not None:
             counts["tours"] = 1 + np.ptp(self.tours.number, axis=1)
@@ -145,7 +143,6 @@ class TemperedRun(EvidenceRun):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        """As `Run.shows`."""
         own = ("free_energy", "running_log_z", "beta_occupancy", "beta_trace", "base_scores")
         return (*own, *super().shows)
 
@@ -288,7 +285,6 @@ class TemperedRun(EvidenceRun):
         return {name: values[:, self.kept] for name, values in statistics.items()}
 
     def facts(self) -> dict[str, float]:
-        """As `Run.facts`."""
         own = {"draws of each chain with x": float(self.kept.size)} if self.is_thinned else {}
         return {**super().facts(), **own}
 
@@ -323,7 +319,6 @@ class TemperedRun(EvidenceRun):
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
-        stored.arrays.setdefault("kept", np.zeros(0, int))  # of an earlier version: all
         knots = stored.arrays["bias_beta"], stored.arrays["bias_value"]
         ladder, atom = stored.head.get("ladder"), stored.head.get("atom", 0.0)
         return super()._restored(stored) | {

@@ -149,6 +149,16 @@ def check(
     return Check(name, float(value), float(threshold), bool(passed), message, remedy)
 
 
+def least(name: str, value: float, threshold: float, message: str, remedy: str) -> Check:
+    """The check that a value is at least so large."""
+    return check(name, value, threshold, value >= threshold, message, remedy)
+
+
+def most(name: str, value: float, threshold: float, message: str, remedy: str) -> Check:
+    """The check that a value is at most so large."""
+    return check(name, value, threshold, value <= threshold, message, remedy)
+
+
 def failures(checks: Iterable[Check]) -> list[Check]:
     """The checks that failed, ordered by which to remedy first."""
     place = {name: number for number, name in enumerate(KINDS)}
@@ -175,14 +185,8 @@ def mendable(checks: Iterable[Check]) -> list[str]:
 class Verdict:
     """The answers to two questions: may I use the draws, and may I use log Z as the evidence?
 
-    Attributes
-    ----------
-    draws
-        Names of the failed checks that put the draws in doubt, and log Z with them.
-    evidence
-        Names of those that put log Z alone in doubt; None for a run without one.
-    checks
-        Number of all checks.
+    `draws` names the failed checks that put the draws in doubt, and log Z with them, and `evidence`
+    those that put log Z alone in doubt; None for a run without one. `checks` counts all.
     """
 
     draws: tuple[str, ...]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -20,26 +21,12 @@ from stanct.common.arrays import Array
 from stanct.common.deadline import ended_by
 from stanct.common.names import MODES
 from stanct.common.settings import MOST_COUNTED, Whole
-from stanct.kernels import (
-    GibbsOut,
-    Mover,
-    Moves,
-    State,
-    StepTable,
-    copy_table,
-    make_gibbs_out,
-    make_law,
-    make_problem,
-    make_scratch,
-    make_table,
-    pool_tables,
-)
 from stanct.path.base import Base
 from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.path.course import Course
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
@@ -57,17 +44,9 @@ ROUND_DRAWS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Alternation(HmcMethod[TemperedRun]):
-    """A method that moves x given β and draws β given x, in turn.
+    """A method that moves x given β and draws β given x, in turn; `Gibbs` has the settings.
 
-    Attributes
-    ----------
-    bootstrap
-        Rounds that refit the base before the final chains. With 0, the first base is final.
-    transitions
-        Number of HMC transitions for each kept draw. Each transition is followed by a draw of β.
-
-    The other settings are those of `HmcMethod`. The warm-up learns the bias and the step sizes
-    in rounds of doubling length.
+    The warm-up learns the bias and the step sizes in rounds of doubling length.
     """
 
     default_draws: ClassVar[int] = 2500
@@ -94,13 +73,7 @@ class Alternation(HmcMethod[TemperedRun]):
 
     @abstractmethod
     def carried_bias(self, course: Course, uniform: float) -> AnyBias:
-        """The bias along the path from a refitted base.
-
-        Parameters
-        ----------
-        uniform
-            Share of the density of β that is uniform, see `Course.log_density`.
-        """
+        """The bias along the path from a refitted base; for `uniform` see `Course.log_density`."""
 
     @abstractmethod
     def refitted_bias(self, done: Round, uniform: float) -> AnyBias:
@@ -128,15 +101,7 @@ class Alternation(HmcMethod[TemperedRun]):
     def _foretell(
         self, chains: _Chains, number: int, done: Round, gradients: int, clock: Clock
     ) -> None:
-        """Make a forecast from the last round of a warm-up.
-
-        Parameters
-        ----------
-        number
-            Number of warm-ups before.
-        gradients, clock
-            What the draws of the round took.
-        """
+        """Make a forecast from the last round of a warm-up."""
         job, made = chains.job, done.delta.shape[1]
         left = self.bootstrap - number
         trial = Trial(
@@ -184,21 +149,21 @@ class _Chain:
     """A chain's random stream, state, β and step table, moved in place."""
 
     rng: np.random.Generator
-    state: State
+    state: kernels.State
     beta: float
-    table: StepTable
+    table: kernels.StepTable
 
     @classmethod
     def start(cls, density: SampledDensity, base: Base, seed: np.random.SeedSequence) -> _Chain:
         """A chain inside the target's support, with β uniform."""
         rng = lanes.stream(seed)
         state = lanes.start(density, base, rng)
-        return cls(rng, state, float(rng.random()), make_table(base.dimension))
+        return cls(rng, state, float(rng.random()), kernels.make_table(base.dimension))
 
     def rebase(self, density: SampledDensity, old: Base, new: Base) -> None:
         """Keep the position x, and express it in the coordinates of a new base."""
         z = new.whiten(old.unwhiten(self.state.z))
-        self.state = kernels.make_state(make_problem(density, new), z)
+        self.state = kernels.make_state(kernels.make_problem(density, new), z)
 
 
 @dataclass(frozen=True)
@@ -208,20 +173,20 @@ class _Draw:
     borrow: Borrow
     base: Base
     bias: AnyBias
-    moves: Moves
+    moves: kernels.Moves
     transitions: int
 
-    def __call__(self, chain: _Chain, draws: int) -> GibbsOut:
-        out = make_gibbs_out(draws, self.base.dimension)
+    def __call__(self, chain: _Chain, draws: int) -> kernels.GibbsOut:
+        out = kernels.make_gibbs_out(draws, self.base.dimension)
         bias = self.bias
         on_ladder = isinstance(bias, LadderBias)
-        law = make_law(bias.beta, bias.value, bias.atom if isinstance(bias, Bias) else 0.0)
+        law = kernels.make_law(bias.beta, bias.value, bias.atom if isinstance(bias, Bias) else 0.0)
         with self.borrow() as density:
             chain.beta = kernels.gibbs_draws(
-                make_problem(density, self.base),
+                kernels.make_problem(density, self.base),
                 chain.state,
                 kernels.Alternation(chain.beta, law, on_ladder, self.transitions),
-                Mover(self.moves, chain.table, make_scratch(self.base.dimension)),
+                kernels.Mover(self.moves, chain.table, kernels.make_scratch(self.base.dimension)),
                 chain.rng,
                 out,
             )
@@ -252,13 +217,13 @@ class _Chains:
     @classmethod
     def resumed(cls, job: Job, method: Alternation, run: TemperedRun) -> _Chains:
         """Chains at the last draws of a run, with its base, bias and step sizes."""
-        problem, table = make_problem(job.density, run.base), lanes.frozen_table(run)
+        problem, table = kernels.make_problem(job.density, run.base), lanes.frozen_table(run)
         members = [
             _Chain(
                 job.seeds.stream("chain", k),
                 kernels.make_state(problem, run.z[k, -1]),
                 float(run.beta[k, run.kept[-1]]),
-                copy_table(table),
+                kernels.copy_table(table),
             )
             for k in range(job.chains)
         ]
@@ -269,7 +234,7 @@ class _Chains:
         moves = self.method.moves(learn=learn)
         return _Draw(self.job.borrow, self.base, self.bias, moves, self.method.transitions)
 
-    def drawn(self, label: str, draws: int, *, learn: bool = False) -> GibbsOut:
+    def drawn(self, label: str, draws: int, *, learn: bool = False) -> kernels.GibbsOut:
         """Draw from every chain for a round, in blocks."""
         sizes = lanes.block_sizes(draws, BLOCK)
         blocks, _ = self.job.blocks(label, self.work(learn=learn), self.members, sizes)
@@ -277,7 +242,7 @@ class _Chains:
         self.job.ledger.gradients += int(out.gradients.sum())
         return out
 
-    def round(self, out: GibbsOut, *name: str | int) -> Round:
+    def round(self, out: kernels.GibbsOut, *name: str | int) -> Round:
         """The round of these draws, with as many draws of the base from the named stream."""
         base_delta = self.job.base_delta(self.base, out.beta.size, *name)
         return Round(self.base, self.bias, out.z, out.delta, base_delta)
@@ -293,9 +258,9 @@ class _Chains:
             if step == len(DOUBLING) - 1:
                 self.method._foretell(self, number, done, int(out.gradients.sum()), clock)
             self.bias = self.method.refitted_bias(done, self.uniform)
-            pooled = pool_tables([member.table for member in self.members])
+            pooled = kernels.pool_tables([member.table for member in self.members])
             for member in self.members:
-                member.table = copy_table(pooled)
+                member.table = kernels.copy_table(pooled)
 
     def rebase(self, base: Base, bias: AnyBias) -> None:
         """Keep the position x of every chain under a new base and bias."""
@@ -303,46 +268,31 @@ class _Chains:
             member.rebase(self.job.density, self.base, base)
         self.base, self.bias = base, bias
 
-    def _after_first(self, latest: list[list[GibbsOut]], watch: Watch, clock: Clock) -> str:
+    def _after_first(
+        self, watch: Watch, clock: Clock, latest: list[list[kernels.GibbsOut]]
+    ) -> None:
         """Make a forecast from the kept draws that every chain has made so far."""
-        beta, delta, gradients = _so_far([[] for _ in latest], latest)
+        beta, delta, _ = _so_far([[] for _ in latest], latest)
         made = beta.shape[1]
-        # Some chains may be ahead of the others, and have spent the same time.
-        spent = sum(int(block.gradients.sum()) for chain in latest for block in chain)
-        trial = Trial(
-            f"{made} draws",
-            made,
-            gradients,
-            clock.seconds * gradients / max(spent, 1),
-            beside=1,
-            kept=made,
-            uncounted=gradients,
-        )
-        return foretell(
-            self.job, watch.precision, self.base, trial, lambda: watch.error(beta, delta),
-            lambda: watch.effective(beta, delta),
-        )  # fmt: skip
+        trial = begun_trial(latest, lambda one: one.gradients.sum(), clock, made, "draws", beside=1)
+        watch.forecast = watch.foretell(self.job, trial, beta, delta)
 
     def final(
         self, base_draws: BaseDraws, precision: Precision, shelf: Shelf
-    ) -> tuple[GibbsOut, bool]:
+    ) -> tuple[kernels.GibbsOut, bool]:
         """Make the kept draws, and say whether they ended early."""
         job, work = self.job, self.work(learn=False)
-        done: list[list[GibbsOut]] = [[] for _ in self.members]
+        done: list[list[kernels.GibbsOut]] = [[] for _ in self.members]
         out, ahead, interrupted = None, precision.first, False
         with job.bar(len(self.members) * precision.first, job.method) as bar:
             watch = Watch(base_draws, 1, self.bias, precision, bar, job.execution)
+            tell = once_begun(partial(self._after_first, watch, Clock()))
 
-            clock, told = Clock(), False
-
-            def seen(latest: list[list[GibbsOut]]) -> None:
-                nonlocal told
-                if not told and all(latest):
-                    told = True
-                    watch.forecast = self._after_first(latest, watch, clock)
+            def seen(latest: list[list[kernels.GibbsOut]]) -> None:
+                tell(latest)
                 watch.show(lambda: _so_far(done, latest))
 
-            def taken(lane: int, number: int, block: GibbsOut) -> GibbsOut:
+            def taken(lane: int, number: int, block: kernels.GibbsOut) -> kernels.GibbsOut:
                 first = number + (0 if out is None else out.beta.shape[1])
                 z = shelf.taken(block.z[None], first, chain=lane, chains=len(self.members))
                 return block._replace(z=z[0])
@@ -371,7 +321,7 @@ class _Chains:
 
 
 def _so_far(
-    done: Sequence[list[GibbsOut]], latest: Sequence[list[GibbsOut]]
+    done: Sequence[list[kernels.GibbsOut]], latest: Sequence[list[kernels.GibbsOut]]
 ) -> tuple[Array, Array, int]:
     """β, δ and gradients of the blocks that every chain has finished."""
     level = min(map(len, latest))
@@ -379,18 +329,18 @@ def _so_far(
     return out.beta, out.delta, int(out.gradients.sum())
 
 
-def _joined(blocks: list[list[GibbsOut]]) -> GibbsOut:
+def _joined(blocks: list[list[kernels.GibbsOut]]) -> kernels.GibbsOut:
     """Join the blocks of all chains: fields of shape (chains, draws, ...), with bins summed."""
     every = [block for chain in blocks for block in chain]
     joined = {}
-    for name in GibbsOut._fields[:-1]:
+    for name in kernels.GibbsOut._fields[:-1]:
         rows = np.concatenate([getattr(block, name) for block in every])
         joined[name] = rows.reshape(len(blocks), -1, *rows.shape[1:])
     bins = np.sum([block.bins for block in every], axis=0)
-    return GibbsOut(bins=bins, **joined)
+    return kernels.GibbsOut(bins=bins, **joined)
 
 
-def _statistics(out: GibbsOut) -> dict[str, Array]:
+def _statistics(out: kernels.GibbsOut) -> dict[str, Array]:
     """Per-draw statistics, under CmdStan's names where it has them."""
     return {
         "accept_stat__": out.accept,

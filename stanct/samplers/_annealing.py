@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -20,33 +21,18 @@ from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.settings import Flag, Ladder, Whole
 from stanct.estimates.mean_weight import mean_weight_evidence
-from stanct.kernels import (
-    Mover,
-    Moves,
-    Population,
-    Schedule,
-    State,
-    StepTable,
-    Tally,
-    copy_table,
-    make_population,
-    make_problem,
-    make_scratch,
-    make_table,
-    make_tally,
-    pool_tables,
-)
 from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import acceptance_by_beta
 from stanct.work.execution import Borrow
+from stanct.work.progress import Bar
 
 Result = TypeVar("Result", covariant=True)
 
@@ -61,20 +47,7 @@ RESAMPLE_BELOW = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Annealing(HmcMethod[Result]):
-    """A method that anneals particles from the base to the target.
-
-    Attributes
-    ----------
-    temperatures
-        Number of steps of the sigmoidal schedule, or inverse temperatures of your own from 0 to 1.
-    resample
-        Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
-    island
-        Number of particles in an island. It must divide `draws`.
-
-    The other settings are those of `HmcMethod`. The base is only sampled, so a wide base does no
-    harm.
-    """
+    """A method that anneals particles from the base to the target; `AIS` has the settings."""
 
     default_draws: ClassVar[int] = 128
     loops: ClassVar[tuple[str, ...]] = "evaluate", "anneal"
@@ -106,10 +79,7 @@ class Annealing(HmcMethod[Result]):
     def anneal(self, job: Job) -> tuple[ParticleRun, list[Stream]]:
         """Fit a base, learn step sizes, freeze them, and move the particles to the target.
 
-        Returns
-        -------
-        run, streams
-            The run, and the streams after their last particle, with frozen step sizes.
+        The run comes with the streams after their last particle, with frozen step sizes.
         """
         start = job.start(sampled=True)
         up, streams = self._streams(job, start.base)
@@ -150,10 +120,12 @@ class Annealing(HmcMethod[Result]):
         up, streams = self._streams(job, run.base)
         table = lanes.frozen_table(run)
         for stream in streams:
-            stream.table = copy_table(table)
+            stream.table = kernels.copy_table(table)
         return self.annealed(job, up, streams, table)
 
-    def annealed(self, job: Job, up: Up, streams: list[Stream], table: StepTable) -> ParticleRun:
+    def annealed(
+        self, job: Job, up: Up, streams: list[Stream], table: kernels.StepTable
+    ) -> ParticleRun:
         """Move particles along the schedule with frozen step sizes, and make the run."""
         precision = self._precision(job)
         blocks: list[list[Particles]] = [[] for _ in streams]
@@ -169,30 +141,21 @@ class Annealing(HmcMethod[Result]):
                 "base": up.base,
             }
 
-        with job.bar(job.chains * precision.first, "particles", unit="particle") as bar:
-            clock, told = Clock(), False
+        seen = once_begun(partial(self._after_first, job, up.base, precision, Clock()))
 
-            def seen(latest: list[list[Particles]]) -> None:
-                nonlocal told
-                if not told and all(latest):
-                    told = True
-                    self._after_first(job, up.base, precision, latest, clock)
-
-            def make(particles: int) -> bool:
-                sizes = [self.island] * (particles // self.island)
-                more, early = job.blocks(
-                    "particles", up, streams, sizes, final=True, bar=bar, seen=seen
-                )
-                for chain, further in zip(blocks, more, strict=True):
-                    chain.extend(further)
-                job.ledger.gradients += int(joined_counts(more)[:, 0].sum())
-                return early
-
-            early = until_precise(
-                job, precision, bar, make, lambda: job.draft(ParticleRun, **fields())
+        def make(particles: int, bar: Bar) -> bool:
+            sizes = [self.island] * (particles // self.island)
+            more, early = job.blocks(
+                "particles", up, streams, sizes, final=True, bar=bar, seen=seen
             )
-        job.lap("sampling")
-        found = fields()
+            for chain, further in zip(blocks, more, strict=True):
+                chain.extend(further)
+            job.ledger.gradients += int(joined_counts(more)[:, 0].sum())
+            return early
+
+        found, early = until_precise(
+            job, precision, make, ParticleRun, fields, "particles", unit="particle"
+        )
         bins = np.sum([block.tally.bins for chain in blocks for block in chain], axis=0)
         return job.finish(
             ParticleRun,
@@ -211,21 +174,14 @@ class Annealing(HmcMethod[Result]):
         job: Job,
         base: Base,
         precision: Precision,
-        latest: list[list[Particles]],
         clock: Clock,
+        latest: list[list[Particles]],
     ) -> None:
         """Make a forecast from the islands that every stream has annealed so far."""
         level = min(map(len, latest))
-        begun = [chain[:level] for chain in latest]
-        gradients, spent = (
-            sum(float(block.tally.counts[0]) for chain in some for block in chain)
-            for some in (begun, latest)
-        )
-        weights = joined_weights(begun)
+        weights = joined_weights([chain[:level] for chain in latest])
         made = weights.shape[1]
-        # Some streams may be ahead of the others, and have spent the same time.
-        seconds = clock.seconds * gradients / max(spent, 1)
-        trial = Trial(f"{made} particles", made, gradients, seconds, kept=made, uncounted=gradients)
+        trial = begun_trial(latest, lambda one: one.tally.counts[0], clock, made, "particles")
         island = self.island if self.resample else 1
         foretell(job, precision, base, trial, lambda: _error(weights, island))
 
@@ -241,7 +197,7 @@ class Particles:
 
     z: Array
     log_weights: Array
-    tally: Tally
+    tally: kernels.Tally
 
 
 @dataclass
@@ -252,14 +208,14 @@ class Stream:
     """
 
     rng: np.random.Generator
-    table: StepTable
-    state: State
+    table: kernels.StepTable
+    state: kernels.State
 
     @classmethod
     def start(cls, seed: np.random.SeedSequence, dimension: int) -> Stream:
         """A new stream, which has not moved any particle."""
-        nowhere = State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
-        return cls(lanes.stream(seed), make_table(dimension), nowhere)
+        nowhere = kernels.State(np.zeros(dimension), np.zeros(dimension), np.full(1, -np.inf))
+        return cls(lanes.stream(seed), kernels.make_table(dimension), nowhere)
 
 
 @dataclass(frozen=True)
@@ -269,24 +225,27 @@ class Up:
     borrow: Borrow
     base: Base
     betas: Array
-    moves: Moves
+    moves: kernels.Moves
     transitions: int
     resample: bool
 
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
-        population, tally = make_population(self.base.draw(stream.rng, size)), make_tally()
-        mover = Mover(self.moves, stream.table, make_scratch(dimension))
+        population, tally = (
+            kernels.make_population(self.base.draw(stream.rng, size)),
+            kernels.make_tally(),
+        )
+        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
         tally.counts[0] = size
         # Without resampling, nothing happens between temperatures, so one call covers them all.
         segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
         with self.borrow() as density:
-            problem = make_problem(density, self.base)
+            problem = kernels.make_problem(density, self.base)
             for k in range(size):
                 row = (population.z[k], population.gradient[k], population.value[k])
                 kernels.evaluate(problem, *row, mover.scratch)
             for segment in segments:
-                schedule = Schedule(np.asarray(segment, float), self.transitions)
+                schedule = kernels.Schedule(np.asarray(segment, float), self.transitions)
                 kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
                 if self.resample:
                     population = _resampled(population, stream.rng)
@@ -303,16 +262,19 @@ class Down:
     borrow: Borrow
     base: Base
     betas: Array
-    moves: Moves
+    moves: kernels.Moves
     transitions: int
 
     def __call__(self, stream: Stream, size: int) -> Particles:
         dimension = self.base.dimension
-        mover = Mover(self.moves, stream.table, make_scratch(dimension))
-        population, tally = make_population(np.zeros((size, dimension))), make_tally()
+        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
+        population, tally = (
+            kernels.make_population(np.zeros((size, dimension))),
+            kernels.make_tally(),
+        )
         state = stream.state
         with self.borrow() as density:
-            problem = make_problem(density, self.base)
+            problem = kernels.make_problem(density, self.base)
             for k in range(size):
                 for _ in range(SPACING):
                     probability, status, gradients = kernels.tempered_move(
@@ -322,7 +284,7 @@ class Down:
                     tally.counts[:] += (gradients, 1, probability, *events)
                 population.z[k], population.gradient[k] = state.z, state.gradient
                 population.value[k] = state.value
-            schedule = Schedule(np.ascontiguousarray(self.betas[::-1]), self.transitions)
+            schedule = kernels.Schedule(np.ascontiguousarray(self.betas[::-1]), self.transitions)
             kernels.anneal(problem, population, schedule, mover, stream.rng, tally)
         return Particles(population.z.copy(), population.log_weights, tally)
 
@@ -348,7 +310,7 @@ def joined_counts(blocks: list[list[Particles]]) -> Array:
     return np.array([np.sum([b.tally.counts for b in chain], axis=0) for chain in blocks])
 
 
-def _resampled(population: Population, rng: np.random.Generator) -> Population:
+def _resampled(population: kernels.Population, rng: np.random.Generator) -> kernels.Population:
     """Resample systematically if too few particles carry the weight; keep the mean weight."""
     log_weights = population.log_weights
     top = log_weights.max()
@@ -361,19 +323,16 @@ def _resampled(population: Population, rng: np.random.Generator) -> Population:
     comb = (np.arange(weights.size) + rng.random()) / weights.size
     cumulative = weights.cumsum() / weights.sum()
     picked = np.minimum(np.searchsorted(cumulative, comb), weights.size - 1)
-    chosen = make_population(population.z[picked])
+    chosen = kernels.make_population(population.z[picked])
     chosen.gradient[:], chosen.value[:] = population.gradient[picked], population.value[picked]
     chosen.log_weights[:] = top + np.log(weights.mean())
     return chosen
 
 
-def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[StepTable, Trial, Array]:
+def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[kernels.StepTable, Trial, Array]:
     """Learn step sizes from pilot particles, pool them, and freeze them in every stream.
 
-    Returns
-    -------
-    table, trial, log_weights
-        The step sizes, what the particles of the last round took, and their log weights.
+    With them come what the particles of the last round took, and their log weights.
     """
     pooled, clock = streams[0].table, Clock()
     blocks: list[list[Particles]] = []
@@ -382,9 +341,9 @@ def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[StepTable, Trial
         blocks, _ = job.blocks("pilot", pilot, streams, [job.warmup], unit="particle")
         clock.stop()
         job.ledger.gradients += int(joined_counts(blocks)[:, 0].sum())
-        pooled = pool_tables([stream.table for stream in streams])
+        pooled = kernels.pool_tables([stream.table for stream in streams])
         for stream in streams:
-            stream.table = copy_table(pooled)
+            stream.table = kernels.copy_table(pooled)
     spent = float(joined_counts(blocks)[:, 0].sum())
     trial = Trial("the pilots", job.warmup, spent, clock.seconds)
     return pooled, trial, joined_weights(blocks)

@@ -13,21 +13,25 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from stanct.common.arrays import Array
+from stanct.common.deadline import ended_by
 from stanct.common.errors import LostExecutorError
 from stanct.common.seeds import stan_seed
 from stanct.common.settings import MOST_COUNTED, Real, Whole
 from stanct.engines.embedded import Nuts, heeding_interrupts
 from stanct.path.base import Base
+from stanct.path.bias import Bias, CopyBias
 from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
-from stanct.samplers._nuts import Block, NutsDraws, NutsSampler
+from stanct.samplers._nuts import Block, NutsDraws, NutsSampler, nuts_sampler
+from stanct.samplers._precision import Precision
+from stanct.samplers._rounds import BaseDraws, copies_inside
 from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
 from stanct.work.workers import warn_of
@@ -37,10 +41,6 @@ Result = TypeVar("Result", covariant=True)
 BLOCK_DRAWS = 50
 # Blocks that are planned: the one that is made, and the one that chains may begin meanwhile.
 AHEAD = 2
-# The standard error of log Z from draws.
-ErrorOf = Callable[[NutsDraws], float]
-# The effective draws on which means rest.
-EffectiveOf = Callable[[NutsDraws], float]
 # Draws of each chain from which the first forecast of a stage is made.
 EARLY = 100
 
@@ -54,17 +54,7 @@ REJECTED, TOLERATED, FEWEST = 0.1, 0.003, 5
 
 @dataclass(frozen=True, kw_only=True)
 class NutsMethod(Method[Result]):
-    """A method whose chains are moved by NUTS, with compiled kernels or with CmdStan.
-
-    Attributes
-    ----------
-    bootstrap
-        Rounds that refit base and bias before the final chains. With 0, the first base is final.
-    target_accept
-        Target acceptance statistic for tuning the step size.
-    max_depth
-        Largest depth of a NUTS tree.
-    """
+    """A method whose chains are moved by NUTS; `Joint` tells of the settings."""
 
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500
@@ -84,93 +74,41 @@ class NutsMethod(Method[Result]):
 
 @dataclass(frozen=True)
 class Chains:
-    """Draws of several chains under one frozen kernel.
+    """Draws of several chains under one frozen kernel, and δ at draws of the base.
 
-    Attributes
-    ----------
-    draws
-        The draws of all chains.
-    gradients
-        All gradients spent, warm-up included.
-    step_size
-        Step size shared by all chains after their warm-ups, before the factors of `StepSizes`.
-    interrupted
-        Whether the user, the deadline or a failed executor ended the run early. The arrays then
-        hold the finished blocks.
+    `step_size` is theirs after their warm-ups, before the factors of `StepSizes`. If `cut`, the
+    user, the deadline or a failed executor ended the stage early, and the arrays hold what was
+    finished.
     """
 
     draws: NutsDraws = field(repr=False)
-    gradients: int
     step_size: float
-    interrupted: bool
+    base_delta: Array = field(repr=False)
+    cut: bool
 
 
-@dataclass
-class Outlook:
-    """Makes the forecasts of a stage of NUTS chains.
+class Follower:
+    """Follows the draws of a stage; these tell no error of log Z, so that forecasts are of time."""
 
-    Attributes
-    ----------
-    name
-        Name of the stage.
-    base
-        Base of the stage.
-    left
-        Rounds that follow this one; None where the draws count.
-    round_size
-        Warm-up iterations and draws of a round.
-    beside
-        Draws of the base for each kept draw.
-    copies
-        Gradients of the target in one of the chains' density.
-    effective_of
-        Gives the effective draws that the stopping rule asks for.
-    """
+    def __init__(self, bar: Bar) -> None:
+        self.bar = bar
 
-    runner: Runner
-    name: str
-    base: Base
-    left: int | None
-    round_size: tuple[int, int]
-    beside: int
-    copies: int = 1
-    effective_of: EffectiveOf = lambda draws: math.inf
-    early: bool = False
+    def more(self, blocks: list[NutsDraws]) -> int:
+        """How many further draws each chain makes, once all that were wanted are made."""
+        return 0
 
-    def after_first(self, blocks: list[NutsDraws], error_of: ErrorOf) -> str:
-        """Make a forecast once there are `EARLY` draws of each chain, and none at other times."""
-        made = sum(block.delta.shape[1] for block in blocks)
-        if self.early or made < EARLY:
-            return ""
-        self.early = True
-        return self.made(f"{made} draws of {self.name}", NutsDraws.joined(blocks), error_of)
+    def seen(self, blocks: list[NutsDraws], forecast: str) -> None:
+        """Take note of the blocks so far, after each one, and of a new forecast, if any."""
+        if forecast:
+            self.bar.note(forecast.removeprefix(", "))
 
-    def made(
-        self, after: str, draws: NutsDraws, error_of: ErrorOf, *, counted: bool = False
-    ) -> str:
-        """Make a forecast from the draws of this stage; `counted` where the ledger has them."""
-        runner, made = self.runner, draws.delta.shape[1]
-        gradients = self.copies * draws.gradients
-        warmup, length = self.round_size
-        planned = 0.0
-        if self.left is not None:
-            each, warming = gradients / made, self.copies * runner.warmed / warmup
-            further = self.left * (warming * warmup + each * length)
-            planned = each * (length - made) + further + warming * runner.job.warmup
-        trial = Trial(
-            after,
-            made,
-            gradients,
-            runner.clock.seconds,
-            planned=planned,
-            beside=self.beside,
-            kept=made if self.left is None else 0,
-            uncounted=0 if counted else gradients + self.copies * runner.warmed,
-            refitted=self.left is not None,
-        )
-        job = runner.job
-        effective = partial(self.effective_of, draws)
-        return foretell(job, job.precision, self.base, trial, lambda: error_of(draws), effective)
+    def error(self, draws: NutsDraws) -> float:
+        """The standard error of log Z from draws."""
+        return math.nan
+
+    def effective(self, draws: NutsDraws) -> float:
+        """The effective draws on which means rest."""
+        return math.inf
 
 
 @dataclass
@@ -203,41 +141,19 @@ class StepSizes:
         self.short = self.rejected > FEWEST + TOLERATED * self.transitions
 
 
-@dataclass(frozen=True)
-class Length:
-    """The length of the chains.
-
-    Attributes
-    ----------
-    warmup
-        Adaptation iterations.
-    draws
-        Kept iterations before the first call of `more`.
-    more
-        Called with all finished blocks when no draws are left to make. It returns the number of
-        further draws of each chain.
-    seen
-        Called with all finished blocks after each new block.
-    kept
-        Whether the draws are worth keeping if the executor fails before all are made.
-    shelf
-        Takes the draws of x.
-    """
-
-    warmup: int
-    draws: int
-    more: Callable[[list[NutsDraws]], int] = lambda blocks: 0
-    seen: Callable[[list[NutsDraws]], None] = lambda blocks: None
-    kept: bool = False
-    shelf: Shelf = field(default_factory=Shelf)
-
-
 @dataclass
-class Runner:
-    """Runs the chains of a job under a sequence of frozen bases and biases.
+class Stages:
+    """Runs the chains of a job in stages, each under one frozen base and bias.
 
     Attributes
     ----------
+    round_size
+        Warm-up iterations and draws of a round.
+    per_draw
+        Draws of the base for each draw of the chains, in a round and beside the kept draws; 0 where
+        none are wanted.
+    copies, fixed_beta
+        As in `nuts_sampler`.
     steps
         Factors on the step sizes of the blocks, updated by every block of every stage.
     clock
@@ -246,38 +162,105 @@ class Runner:
         Gradients of the current stage's warm-up.
     """
 
-    job: Job
+    job: Job = field(repr=False)
     nuts: Nuts
+    round_size: tuple[int, int]
+    per_draw: tuple[int, int]
+    copies: int = 1
+    fixed_beta: Array | None = None
     steps: StepSizes = field(default_factory=StepSizes)
     clock: Clock = field(default_factory=Clock)
     warmed: int = 0
 
     def run(
-        self, sampler: NutsSampler, starts: Array, length: Length, stage: str, bar: Bar
+        self,
+        name: str,
+        base: Base,
+        bias: Bias | CopyBias,
+        places: Array | None,
+        follow: Callable[[Bar, Precision, BaseDraws], Follower],
+        *,
+        precision: Precision | None = None,
+        left: int | None = None,
+        shelf: Shelf | None = None,
     ) -> Chains:
-        """Warm the chains up, pool their adaptation, freeze it, and draw.
+        """Warm the chains up, freeze their adaptation, and draw, also from the base.
 
         Parameters
         ----------
-        sampler
-            Moves the chains.
-        starts : shape (chains, dimension)
-            Unconstrained starting points.
-        stage
-            Name of the steps in a checkpoint and of the random streams.
-        bar
-            Progress bar.
+        name
+            Name of the stage in a checkpoint and of the random streams.
+        places : shape (chains, dimension)
+            Where chains begin; by default at draws of the base inside the support.
+        follow
+            Makes what follows the draws.
+        precision
+            The stopping rule of kept draws. Without it, the stage is a round.
+        left
+            Rounds that follow a round.
+        shelf
+            Takes the draws of x.
         """
-        job = self.job
+        job, kept = self.job, precision is not None
+        aim, per_draw = precision or Precision(None, self.round_size[1]), self.per_draw[kept]
+        if places is None:
+            rng = np.random.default_rng(job.seeds("starts", name))
+            shape = job.chains, self.copies
+            places = copies_inside(job.target, base, shape, rng, free=self.fixed_beta is None)
+        base_draws = job.base_draws(base, name)
+        if per_draw:
+            base_draws.begin(job.execution)
+        # Of several rounds, the first one and the last one make forecasts.
+        told = left is not None and name != "round 1"
+        with job.bar(job.chains * aim.first, name) as bar:
+            follower = follow(bar, aim, base_draws)
+
+            def seen(blocks: list[NutsDraws]) -> None:
+                nonlocal told
+                made, forecast = sum(block.delta.shape[1] for block in blocks), ""
+                if not told and made >= EARLY:
+                    told, after = True, f"{made} draws of {name}"
+                    forecast = self._foretell(after, blocks, base, follower, left)
+                follower.seen(blocks, forecast)
+
+            warmup = job.warmup if kept else self.round_size[0]
+            starts = _Starts(name, places, warmup, aim.first, kept, shelf or Shelf())
+            sampler = nuts_sampler(job, base, bias, copies=self.copies, fixed_beta=self.fixed_beta)
+            blocks, step_size, cut = self._drawn(sampler, starts, bar, seen, follower.more)
+        if cut:
+            aim.reason = ended_by()
+        draws = NutsDraws.joined(blocks)
+        # A gradient of the program is one of the target for each copy.
+        spent = self.warmed + sum(block.gradients for block in blocks)
+        job.ledger.gradients += self.copies * spent
+        base_delta = np.zeros(0)
+        if per_draw:
+            count = per_draw * job.chains * draws.delta.shape[1]
+            base_delta, cut = base_draws.kept(count, job.execution, cut=cut)
+            job.ledger.evaluations += base_delta.size
+        if left == 0 and not cut:
+            self._foretell(name, [draws], base, follower, left, counted=True)
+        return Chains(draws, step_size, base_delta, cut)
+
+    def _drawn(
+        self,
+        sampler: NutsSampler,
+        starts: _Starts,
+        bar: Bar,
+        seen: Callable[[list[NutsDraws]], None],
+        more: Callable[[list[NutsDraws]], int],
+    ) -> tuple[list[NutsDraws], float, bool]:
+        """The blocks, the step size as adapted, and whether they ended early."""
+        job, stage = self.job, starts.name
         warmup_seed, draw_seed = job.seeds("warm-up", stage), job.seeds("draws", stage)
-        sizes = block_sizes(length.draws, BLOCK_DRAWS)
+        sizes = block_sizes(starts.draws, BLOCK_DRAWS)
         blocks: list[NutsDraws] = []
         interrupted = False
         bar.note("warming up")
         adapted = job.once(
             f"{stage}: warm-up",
             lambda: sampler.adapt(
-                starts, seed=stan_seed(warmup_seed), warmup=length.warmup, nuts=self.nuts
+                starts.places, seed=stan_seed(warmup_seed), warmup=starts.warmup, nuts=self.nuts
             ),
         )
         bar.note("")
@@ -298,27 +281,23 @@ class Runner:
                     now = ahead.pop(0)
                     with heeding_interrupts():
                         draw = partial(
-                            sampler.draw,
-                            position,
-                            now,
-                            nuts=self.nuts,
-                            relay=relay,
+                            sampler.draw, position, now, nuts=self.nuts, relay=relay,
                             following=ahead[0] if ahead else None,
-                        )
+                        )  # fmt: skip
                         block = job.once(
                             f"{stage}: draws",
-                            lambda draw=draw, made=made: draw().on(length.shelf, made),
+                            lambda draw=draw, made=made: draw().on(starts.shelf, made),
                         )
                         position, made = block.end, made + now.draws
                         blocks.append(block)
                         self.steps.heed(block)
                         bar.update(job.chains * now.draws)
                         with self.clock.paused():
-                            length.seen(blocks)
+                            seen(blocks)
                         if not (sizes or ahead):
-                            sizes = block_sizes(length.more(blocks), BLOCK_DRAWS)
+                            sizes = block_sizes(more(blocks), BLOCK_DRAWS)
         except LostExecutorError as loss:
-            if not (blocks and length.kept):
+            if not (blocks and starts.kept):
                 raise
             warn_of(loss)
             interrupted = True
@@ -329,5 +308,48 @@ class Runner:
         self.clock.stop()
         if interrupted:
             job.execution.seal()
-        spent = adapted.gradients + sum(block.gradients for block in blocks)
-        return Chains(NutsDraws.joined(blocks), spent, step_size, interrupted)
+        return blocks, step_size, interrupted
+
+    def _foretell(
+        self,
+        after: str,
+        blocks: list[NutsDraws],
+        base: Base,
+        follower: Follower,
+        left: int | None,
+        *,
+        counted: bool = False,
+    ) -> str:
+        """Make a forecast from blocks of a stage; `counted` where the ledger has them."""
+        job, draws = self.job, NutsDraws.joined(blocks)
+        made, gradients = draws.delta.shape[1], self.copies * draws.gradients
+        warmup, length = self.round_size
+        planned = 0.0
+        if left is not None:
+            each, warming = gradients / made, self.copies * self.warmed / warmup
+            further = left * (warming * warmup + each * length)
+            planned = each * (length - made) + further + warming * job.warmup
+        trial = Trial(
+            after,
+            made,
+            gradients,
+            self.clock.seconds,
+            planned=planned,
+            beside=self.per_draw[True],
+            kept=made if left is None else 0,
+            uncounted=0 if counted else gradients + self.copies * self.warmed,
+            refitted=left is not None,
+        )
+        effective = partial(follower.effective, draws)
+        return foretell(job, job.precision, base, trial, lambda: follower.error(draws), effective)
+
+
+class _Starts(NamedTuple):
+    """Where the chains of a stage begin, and how long they are; `kept` if a part is of use."""
+
+    name: str
+    places: Array
+    warmup: int
+    draws: int
+    kept: bool
+    shelf: Shelf

@@ -30,6 +30,7 @@ from stanct.samplers._nuts import control_of, generated
 from stanct.samplers.power_posterior import PowerPosterior, PriorAndLikelihood
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import extended_hamiltonian_recipe, prior_likelihood_recipe
+from stanct.work.progress import Bar
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
 
@@ -89,11 +90,9 @@ class FromPrior(CoupledProgram):
     kind = "prior_likelihood"
 
     def recipe(self, bias: CoupledBias) -> Recipe:
-        """As in `CoupledProgram`."""
         return prior_likelihood_recipe(self.target, bias)
 
     def inits(self, places: Places) -> list[dict[str, Any]]:
-        """As in `CoupledProgram`."""
         found = self.target.density.variables(places.x[None], seed=1)
         named = {name: found[name][0] for name in self.target.parameter_shapes}
         control = self.target.prefix + "u"
@@ -103,11 +102,9 @@ class FromPrior(CoupledProgram):
         ]
 
     def positions(self, places: Places) -> Array:
-        """As in `CoupledProgram`."""
         return np.concatenate([places.x, places.u[:, None]], axis=1)
 
     def read(self, block: DrawBlock, places: Places, rng: np.random.Generator) -> dict[str, Any]:
-        """As in `CoupledProgram`."""
         u = self.variable(block, "u")
         x = [
             whole_chain(self.target.unconstrain(block, chain, rng), u.shape[1], places.x[chain])[0]
@@ -124,11 +121,9 @@ class OnPlateau(CoupledProgram):
     kind = "extended_hamiltonian"
 
     def recipe(self, bias: CoupledBias) -> Recipe:
-        """As in `CoupledProgram`."""
         return extended_hamiltonian_recipe(self.target, self.base, bias)
 
     def inits(self, places: Places) -> list[dict[str, Any]]:
-        """As in `CoupledProgram`."""
         prefix = self.target.prefix
         z = self.base.whiten(places.x)
         return [
@@ -137,11 +132,9 @@ class OnPlateau(CoupledProgram):
         ]
 
     def positions(self, places: Places) -> Array:
-        """As in `CoupledProgram`."""
         return np.concatenate([self.base.whiten(places.x), places.u[:, None]], axis=1)
 
     def read(self, block: DrawBlock, places: Places, rng: np.random.Generator) -> dict[str, Any]:
-        """As in `CoupledProgram`."""
         z = self.variable(block, "z")
         return {
             "z": z,
@@ -168,15 +161,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class CoupledChains:
-    """Samples a coupled program of a job.
-
-    Attributes
-    ----------
-    rounds
-        Rounds that learn the bias.
-    facts
-        Additions to the provenance, JSON values.
-    """
+    """Samples a coupled program of a job."""
 
     job: Job = field(repr=False)
     nuts: Nuts
@@ -208,20 +193,14 @@ class CoupledChains:
             }
             return {**found, "statistics": statistics, "base": program.base, "bias": bias}
 
-        with job.bar(job.chains * precision.first, job.method) as bar:
+        def make(draws: int, bar: Bar) -> bool:
+            start = passes[-1].ends if passes else places
+            name = f"{program.kind} {len(passes)}"
+            passes.append(self._drawn(name, bias, start, job.warmup, draws))
+            bar.update(job.chains * draws)
+            return False
 
-            def make(draws: int) -> bool:
-                start = passes[-1].ends if passes else places
-                name = f"{program.kind} {len(passes)}"
-                passes.append(self._drawn(name, bias, start, job.warmup, draws))
-                bar.update(job.chains * draws)
-                return False
-
-            early = until_precise(
-                job, precision, bar, make, lambda: job.draft(CoupledRun, **fields())
-            )
-        job.lap("sampling")
-        found = fields()
+        found, early = until_precise(job, precision, make, CoupledRun, fields, job.method)
         users = [program.target.user_variables(one.block.variables) for one in passes]
         return job.finish(
             CoupledRun,

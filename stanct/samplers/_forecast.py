@@ -3,7 +3,7 @@
 A method makes a forecast as soon as it has draws like those that count: from a round, from the end
 of a warm-up, or from the first block of the kept draws. Two laws carry it on: the time is that of a
 gradient times the gradients to come, and the standard error falls as 1/√n. Later forecasts rest on
-better draws. All of them stay in the run, beside what came (`stanct.runs.forecast`).
+better draws. All of them stay in the run, beside what came (`EvidenceRun.forecast`).
 
 A forecast changes no draw. With an aim for the error of log Z it may be a bound. Where the first
 draws give no error, that is the cost of the most draws that the run may make. Where the base will
@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from stanct.kernels import make_problem, make_scratch
 from stanct.path.base import Base
 from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
+
+T = TypeVar("T")
 
 # Log densities that are timed, gradients that are timed where a checkpoint holds the first draws,
 # and the time in seconds after which no more of them are.
@@ -45,8 +47,6 @@ class Trial:
     ----------
     after
         What has been done, in a few words.
-    draws
-        Draws of each chain.
     gradients, seconds
         Spent on these draws by all chains. `seconds` is wall time, without any compilation.
     planned
@@ -108,6 +108,41 @@ class Clock:
         return (self._ended or time.perf_counter()) - self._began
 
 
+def begun_trial(
+    latest: Sequence[Sequence[T]],
+    gradients_of: Callable[[T], float],
+    clock: Clock,
+    made: int,
+    unit: str,
+    *,
+    beside: int = 0,
+) -> Trial:
+    """What the blocks took that every lane has finished so far, `made` draws of each."""
+    level = min(map(len, latest))
+    gradients, spent = (
+        sum(float(gradients_of(block)) for lane in latest for block in lane[:end])
+        for end in (level, None)
+    )
+    # Some lanes may be ahead of the others, and have spent the same time.
+    seconds = clock.seconds * gradients / max(spent, 1)
+    return Trial(
+        f"{made} {unit}", made, gradients, seconds, beside=beside, kept=made, uncounted=gradients
+    )
+
+
+def once_begun(work: Callable[[list[list[T]]], object], *, blocks: int = 1) -> Callable[..., None]:
+    """What calls `work` with the blocks of all lanes, once each has so many of them."""
+    told = False
+
+    def seen(latest: list[list[T]]) -> None:
+        nonlocal told
+        if not told and min(map(len, latest)) >= blocks:
+            told = True
+            work(latest)
+
+    return seen
+
+
 def foretell(
     job: Job,
     precision: Precision,
@@ -120,8 +155,6 @@ def foretell(
 
     Parameters
     ----------
-    precision
-        The stopping rule of the kept draws.
     base
         A base of the target, whose draws are places at which to time a gradient.
     error_of
@@ -164,12 +197,8 @@ def _record(
 ) -> dict[str, Any]:
     """The forecast, JSON values only.
 
-    Parameters
-    ----------
-    expected
-        Draws of each chain that are expected, and the standard error from those of the trial.
-    look
-        Seconds that a look at log Z takes for each draw.
+    `expected` are the draws of each chain and the error from those of the trial, and `look` the
+    seconds that a look at log Z takes for each draw.
     """
     draws, error = expected
     each = trial.factor * trial.gradients / trial.draws  # of all chains

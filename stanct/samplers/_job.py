@@ -49,34 +49,20 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 
 @dataclass(frozen=True)
 class Plan:
-    """Options of a run, apart from the method's own settings.
+    """Options of a run, apart from the method's own settings; see `options.Options`.
 
     Attributes
     ----------
-    chains, draws, warmup
-        Number of chains, and kept and adaptation iterations of each.
-    target_se, max_draws
-        Standard error of log Z at which to stop, and the most draws of each chain until then.
-    draws_given
-        Whether the user chose the number of draws. It is the method's default otherwise.
-    enough
-        What is enough to stop before all draws are made; None for nothing.
     base
         Name of the fit, or a base.
-    log_zeta
-        Guess at log Z that accompanies a base of the user's own.
-    threads
-        Number of chains that run at once; None for the number of cores.
-    max_seconds
-        Time in seconds after which the run ends with the finished draws; None for any.
     hints
         Where the search for modes starts besides.
     recipe
         The makers of a base by name; None for those that the name stands for.
-    thin
-        Every so many draws, x is kept.
-    keep
-        Names of the variables that are kept; None for all.
+    draws_given
+        Whether the user chose the number of draws. It is the method's default otherwise.
+    enough
+        What is enough to stop before all draws are made; None for nothing.
     """
 
     chains: int

@@ -26,13 +26,7 @@ def stream(seed: np.random.SeedSequence) -> np.random.Generator:
 
 
 def start(density: SampledDensity, base: Base, rng: np.random.Generator) -> State:
-    """A state drawn from the base inside the target's support.
-
-    Raises
-    ------
-    SamplingError
-        The target vanishes at every try.
-    """
+    """A state drawn from the base; raises `SamplingError` if the target vanishes at every try."""
     problem = make_problem(density, base)
     for _ in range(START_TRIES):
         state = kernels.make_state(problem, base.draw(rng, 1)[0])
@@ -45,13 +39,7 @@ def start(density: SampledDensity, base: Base, rng: np.random.Generator) -> Stat
 
 
 def frozen_table(run: Run) -> StepTable:
-    """The step sizes by which a run made its draws.
-
-    Raises
-    ------
-    SamplingError
-        The run, of an earlier version, does not have them.
-    """
+    """The step sizes by which a run made its draws; raises `SamplingError` without them."""
     log_step = run.provenance.get("log_step")
     if log_step is None:
         raise SamplingError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from stanct.common.deadline import ended_by
 from stanct.common.errors import LostExecutorError
@@ -18,23 +20,27 @@ from stanct.work.workers import warn_of
 def until_precise(
     job: Job,
     precision: Precision,
-    bar: Bar,
-    make: Callable[[int], bool],
-    draft: Callable[[], EvidenceRun],
-) -> bool:
-    """Make the kept draws, and say whether they ended early.
+    make: Callable[[int, Bar], bool],
+    kind: type[EvidenceRun],
+    fields: Callable[[], dict[str, Any]],
+    label: str,
+    *,
+    unit: str = "draw",
+    each: int = 1,
+) -> tuple[dict[str, Any], bool]:
+    """Make the kept draws; return the fields of their run, and whether they ended early.
 
     Parameters
     ----------
     precision
         The stopping rule. It gets the reason why the run stopped.
-    bar
-        The progress bar of the draws.
     make
         Makes so many further draws of each chain and keeps them; says whether it was stopped early
-        with draws that count.
-    draft
-        A run of the draws so far, as `Job.draft` makes it. It is called only with a `target_se`.
+        with draws that count. It gets the progress bar, too.
+    kind, fields
+        Class of the run, and what gives its fields from the draws so far.
+    label, unit, each
+        Of the progress bar: its label, the name of a unit, and units for each draw.
 
     Raises
     ------
@@ -44,21 +50,29 @@ def until_precise(
         The executor broke at such a time.
     """
     made, ahead, early = 0, precision.first, False
-    while ahead and not early:
-        try:
-            early = make(ahead)
-            made += ahead
-            ahead = 0 if early else further(job, precision, made, bar, draft)
-        except (KeyboardInterrupt, LostExecutorError) as stop:
-            if not made:
-                raise
-            if isinstance(stop, LostExecutorError):
-                warn_of(stop)
-            job.execution.seal()
-            early = True
+    with job.bar(job.chains * each * ahead, label, unit=unit) as bar:
+        while ahead and not early:
+            try:
+                early = make(ahead, bar)
+                made += ahead
+                if not early:
+                    draft = partial(_draft, job, kind, fields)
+                    ahead = further(job, precision, made, bar, draft)
+            except (KeyboardInterrupt, LostExecutorError) as stop:
+                if not made:
+                    raise
+                if isinstance(stop, LostExecutorError):
+                    warn_of(stop)
+                job.execution.seal()
+                early = True
     if early:
         precision.reason = ended_by()
-    return early
+    job.lap("sampling")
+    return fields(), early
+
+
+def _draft(job: Job, kind: type[EvidenceRun], fields: Callable[[], dict[str, Any]]) -> EvidenceRun:
+    return job.draft(kind, **fields())
 
 
 def further(

@@ -153,19 +153,7 @@ class Method(ABC, Generic[Result]):
 
 @dataclass(frozen=True, kw_only=True)
 class HmcMethod(Method[Result]):
-    """A method whose moves are compiled HMC trajectories.
-
-    Attributes
-    ----------
-    transitions
-        Number of HMC transitions in a move.
-    path_length
-        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
-    max_steps
-        Largest number of leapfrog steps in a trajectory.
-    target_accept
-        Target acceptance for tuning the step size at every β.
-    """
+    """A method whose moves are compiled HMC trajectories; `AIS` tells of the settings."""
 
     least_warmup: ClassVar[int] = 32
 

@@ -37,10 +37,7 @@ from stanct.work.shelf import Shelf
 def generated(target: SampledTarget, kind: str, **variant: bool) -> dict[str, str]:
     """The target's generated programs by kind, with the one of this kind and variant added.
 
-    Raises
-    ------
-    ProgramError
-        The program has no such form.
+    Raises `ProgramError` if the program has no such form.
     """
     if not isinstance(target, ProgramTarget):
         return {}
@@ -144,16 +141,9 @@ _ARRAYS = ("z", "u", "delta")
 
 
 class Block(NamedTuple):
-    """How a block of draws is made.
+    """How a block is made, with frozen step size and inverse metric, shape (dimension,).
 
-    Attributes
-    ----------
-    seed
-        Seed from which every chain derives its own stream. No other block of a relay has it.
-    draws
-        Draws of each chain.
-    step_size, inv_metric
-        Frozen step size, and diagonal of the inverse metric, shape (dimension,).
+    Every chain derives its own stream from the seed, which no other block of a relay has.
     """
 
     seed: int
@@ -181,24 +171,12 @@ class NutsSampler(Protocol):
 
 
 def nuts_sampler(
-    job: Job,
-    base: Base,
-    bias: Bias | CopyBias,
-    *,
-    copies: int = 1,
-    fixed_beta: Array | None = None,
+    job: Job, base: Base, bias: Bias | CopyBias, *, copies: int = 1, fixed_beta: Array | None = None
 ) -> NutsSampler:
-    """A sampler of the joint density, or with a `CopyBias` of the pseudo-extended one.
+    """A sampler of the joint density, or with a `CopyBias` of the pseudo-extended one of N copies.
 
-    Parameters
-    ----------
-    copies, fixed_beta
-        The number of copies N, and their β, shape (N,), unless these are estimated.
-
-    Raises
-    ------
-    SamplingError
-        CmdStan is to sample a target that is not a Stan program.
+    The β of the copies are `fixed_beta`, shape (N,), unless they are estimated. Raises
+    `SamplingError` if CmdStan is to sample a target that is not a Stan program.
     """
     if job.engine is None:
         return CompiledNuts(job.density, base, bias, copies, fixed_beta, job.execution)
@@ -228,15 +206,7 @@ def generated_program(
 
 @dataclass(frozen=True)
 class CmdStanNuts:
-    """NUTS by CmdStan on a generated program, whose parameters are all unconstrained.
-
-    Attributes
-    ----------
-    shapes
-        Shapes of those parameters by name, in order: scalars, vectors and matrices.
-    target
-        The target, which knows which of the program's variables are the user's.
-    """
+    """NUTS by CmdStan on a generated program, whose parameters are all unconstrained."""
 
     engine: CmdStan
     recipe: Recipe = field(repr=False)
@@ -251,15 +221,7 @@ class CmdStanNuts:
         """Nothing, because CmdStan runs all chains of a block at once."""
         return nullcontext()
 
-    def draw(
-        self,
-        positions: Array,
-        block: Block,
-        *,
-        nuts: Nuts,
-        relay: Relay[_Made] | None = None,
-        following: Block | None = None,
-    ) -> NutsDraws:
+    def draw(self, positions: Array, block: Block, *, nuts: Nuts, **_: Any) -> NutsDraws:
         """Draw a block; see `CmdStan.draw`."""
         made = self.engine.draw(self.recipe, positions, self.shapes, nuts=nuts, **block._asdict())
         return self._read(made)
@@ -282,17 +244,7 @@ class CmdStanNuts:
 
 @dataclass(frozen=True)
 class CompiledNuts:
-    """NUTS by compiled kernels.
-
-    Attributes
-    ----------
-    density
-        The target's log density.
-    copies, fixed_beta
-        As in `nuts_sampler`.
-    execution
-        Moves the chains, all at once, by its executor or in threads.
-    """
+    """NUTS by compiled kernels; `execution` moves the chains, all at once."""
 
     density: SampledDensity
     base: Base
@@ -304,12 +256,8 @@ class CompiledNuts:
     def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted:
         """Adapt step size and diagonal metric of NUTS chains, by Stan's windows.
 
-        Parameters
-        ----------
-        positions : shape (chains, dimension)
-            Starting points: each copy's z in turn, then u unless β is fixed.
-        seed
-            Seed from which every chain derives its own stream.
+        `positions`, shape (chains, dimension), have each copy's z in turn, then u unless β is
+        fixed.
         """
         bias = self.bias
         # Step size and metric are those of the path, not of the atom.
@@ -334,11 +282,7 @@ class CompiledNuts:
     ) -> NutsDraws:
         """Draw a block with step size and metric frozen; chains continue from `positions`.
 
-        Parameters
-        ----------
-        positions : shape (chains, dimension)
-        relay, following
-            A relay, and the block that follows, which chains may then begin.
+        With a relay, they may then begin the block that is `following`.
         """
         if relay is None:
             with self.relay(len(positions)) as relay:

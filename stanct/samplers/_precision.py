@@ -39,12 +39,8 @@ LEAST_DRAWS = 1.25
 class Enough:
     """What is enough where nobody asked for a number of draws or an error.
 
-    Attributes
-    ----------
-    std_error
-        Standard error of log Z.
-    effective
-        Independent draws of the density that are worth as much, for the mean of each parameter.
+    It is an error of log Z, and independent draws of the density that are worth as much, for the
+    mean of each parameter.
     """
 
     std_error: float
@@ -153,16 +149,7 @@ class Precision:
     ) -> int:
         """Return how many more draws each chain makes, 0 to stop.
 
-        Parameters
-        ----------
-        draws
-            Draws of each chain so far.
-        std_error
-            Standard error of log Z from all draws; NaN or ∞ if it is not available yet.
-        failed
-            Names of the failed checks.
-        effective
-            Effective draws on which means rest.
+        The standard error of log Z from all draws is NaN or ∞ if it is not available yet.
         """
         if self.target_se is None:
             self.reason = "draws"

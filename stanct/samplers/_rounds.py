@@ -38,14 +38,9 @@ HUGE, PROBES = 1e100, 8
 
 @dataclass(frozen=True)
 class Round:
-    """Base and bias of one round, with its whitened draws and their δ.
+    """Base and bias of one round, with its whitened draws z, shape (chains, draws, D), and their δ.
 
-    Attributes
-    ----------
-    z : shape (chains, draws, D)
-    delta : shape (chains, draws)
-    base_delta : shape (base draws,)
-        δ at independent draws of the base.
+    `base_delta`, shape (base draws,), has δ at independent draws of the base.
     """
 
     base: Base
@@ -73,10 +68,7 @@ class Round:
 def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.Generator) -> Array:
     """Whitened draws of the base inside the target's support, shape (count, D).
 
-    Raises
-    ------
-    SamplingError
-        Fewer than a hundredth of the base's draws are inside.
+    Raises `SamplingError` if fewer than a hundredth of the base's draws are inside.
     """
     inside: list[Array] = []
     for point in base.draw(rng, 100 * count):
@@ -100,14 +92,7 @@ def copies_inside(
 ) -> Array:
     """Copies drawn from the base inside the support, then logistic u if β is free.
 
-    Parameters
-    ----------
-    shape
-        Numbers of chains and of copies.
-
-    Returns
-    -------
-    shape (chains, N D), or (chains, N D + N)
+    For `shape` = (chains, N), they have shape (chains, N D) or (chains, N D + N).
     """
     places = draws_inside(target, base, shape[0] * shape[1], rng).reshape(shape[0], -1)
     return np.concatenate([places, rng.logistic(size=shape)], axis=1) if free else places
@@ -218,19 +203,10 @@ class BaseDraws:
             self._delta = found
 
     def kept(self, count: int, execution: Execution, *, cut: bool = False) -> tuple[Array, bool]:
-        """The same as `first`, stored by a checkpoint as a step of the run.
+        """The same as `first`, stored by a checkpoint as a step; and whether it was cut short.
 
-        Parameters
-        ----------
-        cut
-            Whether the run was cut short. Then only what can be made within `GRACE` seconds is
-            added to what is there.
-
-        Returns
-        -------
-        delta, cut
-            δ of shape (count,), or of fewer draws in a run that was cut short; and whether the run
-            was cut short, which the user or the deadline may do here, too.
+        Of a run that was `cut` short, only what can be made within `GRACE` seconds is added to what
+        is there. The user or the deadline may cut it short here, too.
         """
         if not cut:
             try:

@@ -143,14 +143,9 @@ class TactSettings:
         """Expected means of z_θ and z_ξ and their standard errors, both of shape (2,).
 
         The expected mean is the friction at which the steps of a free particle at the points of
-        `noise` gain no kinetic energy on average. To first order this is c + η V / 2 ([TACT] 6),
-        with V the mean weighted by λ² or λ'². The mean is infinite where no friction can absorb the
-        noise of a step.
-
-        Parameters
-        ----------
-        noise : shape (points, 4)
-            As in `TactRun.noise`.
+        `TactRun.noise`, shape (points, 4), gain no kinetic energy on average. To first order this
+        is c + η V / 2 ([TACT] 6), with V the mean weighted by λ² or λ'². It is infinite where no
+        friction can absorb the noise of a step.
         """
         found = [
             self._settled(eta * variance, coupled**2, friction)

@@ -51,15 +51,9 @@ def noting_two_stages(
     """The run with log Z of draws in two stages in its provenance, and their cost.
 
     Nothing is noted where the target does not have that form, or where finding out would cost more
-    than the run. An interrupt, the deadline or the loss of the executor ends the comparison alone,
-    and the run keeps its draws.
-
-    Parameters
-    ----------
-    away
-        Calls the function that fits the base and draws from it.
-    spent
-        Gradients that the draws cost. By default they are those of the ledger.
+    than the gradients that were `spent`, by default those of the ledger. An interrupt, the deadline
+    or the loss of the executor ends the comparison alone, and the run keeps its draws. `away` calls
+    the function that fits the base and draws from it.
     """
     drawn = weighted_draws(run)
     if drawn is None or not isinstance(target, ProgramTarget):
@@ -105,15 +99,7 @@ def two_stages_note(found: Nested) -> dict[str, Any]:
 def _found(
     target: ProgramTarget, x: Array, log_weights: Array, seed: np.random.SeedSequence, spent: int
 ) -> Nested:
-    """The base in two stages, with weights of its draws.
-
-    Parameters
-    ----------
-    x, log_weights : shapes (n, D) and (n,)
-        Weighted draws of the target.
-    spent
-        Gradients of the run.
-    """
+    """The base in two stages from weighted draws of the target, with weights of its own draws."""
     rest, fit = seed.spawn(2)
     rng = np.random.default_rng(rest)
     weights = np.exp(log_weights - log_weights.max())

@@ -32,8 +32,6 @@ class Later(Mapping[str, Array]):
 
     Parameters
     ----------
-    compute
-        Computes all variables.
     sooner
         Computes them without generated quantities.
     patience
@@ -103,18 +101,10 @@ def variables_of(
     keep: tuple[str, ...] | None,
     folder: Path | None,
 ) -> Mapping[str, Array]:
-    """Compute the user's variables, each of shape (chains, draws, ...).
+    """Compute the user's variables, of shape (chains, draws, ...), in files if there is a folder.
 
-    Parameters
-    ----------
-    z : shape (chains, draws, D)
-        Whitened draws, perhaps in a file.
-    seed
-        For the random numbers in generated quantities.
-    keep
-        Names of the variables that are wanted; None for all.
-    folder
-        Folder of files for them; None to have them in memory.
+    The whitened draws z, shape (chains, draws, D), may be in a file. `keep` names those that are
+    wanted; None for all.
     """
     if keep is None and folder is None:
         return target.variables(base.unwhiten(z), seed)

@@ -15,6 +15,8 @@ from stanct.estimates.tours import ENOUGH_TOURS, Tours
 from stanct.estimates.weighted import least_effective
 from stanct.path.bias import AnyBias, regenerates
 from stanct.runs.path_checks import path_checks
+from stanct.samplers._forecast import Trial, foretell
+from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.execution import Execution
@@ -38,14 +40,6 @@ class Watch:
         Draws of the frozen base. The run uses the same object, so no evaluation is repeated.
     per_draw
         Number of base draws for each draw of a chain.
-    bias
-        The frozen bias.
-    precision
-        The stopping rule.
-    bar
-        The progress bar beside which the text is shown.
-    execution
-        Remembers the looks.
 
     Attributes
     ----------
@@ -75,11 +69,8 @@ class Watch:
     def show(self, draws: Callable[[], tuple[Array, Array, int]]) -> None:
         """Update the text beside the bar if enough time has passed.
 
-        Parameters
-        ----------
-        draws
-            Returns β and δ of all draws so far, shape (chains, draws), and the gradients spent on
-            them. It is called only when the text is updated.
+        Only then `draws` is called, for β and δ of all draws so far, shape (chains, draws), and the
+        gradients spent on them.
         """
         began = time.perf_counter()
         if not self.bar.shown or began < self._next:
@@ -96,14 +87,10 @@ class Watch:
         self._next = done + max(LEAST_WAIT, (done - began) / MOST_SHARE)
 
     def more(self, z: Array, beta: Array, delta: Array, kept: Array) -> int:
-        """Return how many more draws each chain makes, given all draws so far.
+        """How many more draws each chain makes, given all draws so far.
 
-        Parameters
-        ----------
-        z : shape (chains, kept, D)
-        beta, delta : shape (chains, draws)
-        kept : shape (kept,)
-            The draws that `z` has.
+        z, shape (chains, kept, D), has the `kept` ones among those of β and δ, shape (chains,
+        draws).
         """
         draws = beta.shape[1]
         if self.precision.target_se is None:
@@ -131,6 +118,11 @@ class Watch:
         failed += ("few_tours",) * (tours is not None and tours < ENOUGH_TOURS)
         effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
         return evidence.std_error, failed, effective
+
+    def foretell(self, job: Job, trial: Trial, beta: Array, delta: Array) -> str:
+        """Make a forecast from the β and δ of a trial; see `_forecast.foretell`."""
+        error, effective = partial(self.error, beta, delta), partial(self.effective, beta, delta)
+        return foretell(job, self.precision, self.base_draws.base, trial, error, effective)
 
     def error(self, beta: Array, delta: Array) -> float:
         """Standard error of log Z from draws so far, with as many draws of the base as usual."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,7 @@ from stanct.samplers._method import Method
 from stanct.samplers._precision import Precision
 from stanct.work.execution import Borrow
 from stanct.work.interrupts import heard
+from stanct.work.progress import Bar
 
 # Width of a slice of β in standard deviations of δ, and the largest number of slices.
 SLICE, MOST_SLICES = 0.2, 1000
@@ -110,22 +112,20 @@ class Adiabatic(Method[AdiabaticRun]):
         precision = self.precision(job)
         work = _CoolAndHeat(job.borrow, base, self, learned)
         blocks: list[list[tuple[Swarm, Swarm]]] = [[] for _ in streams]
-        with job.bar(job.chains * precision.first, "trajectories", unit="trajectory") as bar:
 
-            def make(draws: int) -> bool:
-                sizes = lanes.block_sizes(draws, BLOCK)
-                more, early = job.blocks("trajectories", work, streams, sizes, final=True, bar=bar)
-                for chain, further in zip(blocks, more, strict=True):
-                    chain.extend(further)
-                job.ledger.gradients += int(_counts(more)[..., 0].sum())
-                return early
+        def make(draws: int, bar: Bar) -> bool:
+            sizes = lanes.block_sizes(draws, BLOCK)
+            more, early = job.blocks("trajectories", work, streams, sizes, final=True, bar=bar)
+            for chain, further in zip(blocks, more, strict=True):
+                chain.extend(further)
+            job.ledger.gradients += int(_counts(more)[..., 0].sum())
+            return early
 
-            def draft() -> AdiabaticRun:
-                return job.draft(AdiabaticRun, **_records(blocks, learned, base))
-
-            early = until_precise(job, precision, bar, make, draft)
-        job.lap("sampling")
-        found, flow = _records(blocks, learned, base), learned.flow(base.dimension, self)
+        fields = partial(_records, blocks, learned, base)
+        found, early = until_precise(
+            job, precision, make, AdiabaticRun, fields, "trajectories", unit="trajectory"
+        )
+        flow = learned.flow(base.dimension, self)
         return job.finish(
             AdiabaticRun,
             interrupted=early,
@@ -264,11 +264,7 @@ class _CoolAndHeat(_Trajectories):
 
 
 def _learn(
-    job: Job,
-    method: Adiabatic,
-    base: Base,
-    learned: _Means,
-    streams: list[np.random.Generator],
+    job: Job, method: Adiabatic, base: Base, learned: _Means, streams: list[np.random.Generator]
 ) -> _Means:
     """Learn E_β[δ] from whole ensembles, and reduce the step until its energy error is small."""
     job.ledger.gradients += learned.gradients

@@ -113,7 +113,7 @@ def _unconstrained(target: SampledTarget, draw: Point) -> Array:
         x = np.asarray(draw, float)
     if x.shape != (target.density.dimension,):
         raise SamplingError(
-            f"An exact draw has shape ({target.density.dimension},), not {x.shape}.",
+            f"An exact draw has shape ({target.density.dimension},), not {x.shape}."
         )
     if not np.isfinite(target.density.log_densities(x[None])[0]):
         raise SamplingError(

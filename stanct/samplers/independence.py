@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._watch import Watch
@@ -160,24 +161,11 @@ class Independence(Method[TemperedRun]):
 
         with job.bar(job.chains * ahead, job.method) as bar:
             watch = Watch(base_draws, 1, bias, precision, bar, job.execution)
-            clock, told = Clock(), False
+            tell = once_begun(partial(_after_first, job, watch, Clock(), chains, first))
 
             def seen(latest: list[list[Proposals]]) -> None:
-                nonlocal told
                 _take(chains, latest, len(done[0]))
-                if not told and all(latest):
-                    told = True
-                    _, beta, delta, _ = _draws(chains, first)
-                    made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
-                    share = beta.size / calls  # some chains may be ahead of the others
-                    trial = Trial(
-                        f"{made} draws", made, beta.size, share * clock.seconds,
-                        beside=1, kept=made, valued=True,
-                    )  # fmt: skip
-                    foretell(
-                        job, precision, base, trial, lambda: watch.error(beta, delta),
-                        lambda: watch.effective(beta, delta),
-                    )  # fmt: skip
+                tell(latest)
 
             try:
                 while ahead:
@@ -283,6 +271,22 @@ class _Chain:
         self._count = start + count
         beta = self._bias.sample_beta(delta, found.uniforms[:, 1:].T)
         return numbers, beta, delta, np.array(probability)
+
+
+def _after_first(
+    job: Job,
+    watch: Watch,
+    clock: Clock,
+    chains: list[_Chain],
+    first: int,
+    latest: list[list[Proposals]],
+) -> None:
+    """Make a forecast from the kept draws that every chain has made so far."""
+    _, beta, delta, _ = _draws(chains, first)
+    made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
+    seconds = clock.seconds * beta.size / calls  # some chains may be ahead of the others
+    trial = Trial(f"{made} draws", made, beta.size, seconds, beside=1, kept=made, valued=True)
+    watch.foretell(job, trial, beta, delta)
 
 
 def _take(chains: list[_Chain], latest: list[list[Proposals]], earlier: int) -> None:

@@ -10,28 +10,30 @@ and bias, everything is frozen, and the kept draws are made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 
 import numpy as np
 from scipy.special import expit
 
 from stanct.common.arrays import Array
-from stanct.common.deadline import ended_by, interruption
+from stanct.common.deadline import interruption
 from stanct.common.errors import SamplingError
 from stanct.common.settings import Choice, Knots, Real
 from stanct.path.base import Base
 from stanct.path.bias import ATOM, Bias
 from stanct.runs.coupled import CoupledRun
 from stanct.runs.tempered import TemperedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Result, Runner
+from stanct.samplers._chains import Follower, NutsMethod, Result, Stages
 from stanct.samplers._coupled import from_prior, further_from_prior
 from stanct.samplers._job import Job, Plan
-from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
+from stanct.samplers._nuts import NutsDraws, control_of, generated
 from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import Round, course_under, draws_inside, reaching, refit_base
+from stanct.samplers._rounds import BaseDraws, Round, course_under, reaching, refit_base
 from stanct.samplers._watch import Watch
 from stanct.targets.program_target import ProgramTarget
+from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
 
 PATHS = ("base", "prior")
@@ -109,7 +111,6 @@ class Joint(NutsMethod[Result]):
 
     @property
     def from_prior(self) -> bool:
-        """As in `Method`."""
         return self.path == "prior"
 
     def check(self, plan: Plan, target: Any) -> None:
@@ -133,23 +134,25 @@ class Joint(NutsMethod[Result]):
         if self.path == "prior":
             return from_prior(job, self.nuts(job), self.bootstrap)
         start = job.start()
-        stages = _Stages(job, self, Runner(job, self.nuts(job)))
+        stages = self._stages(job)
         own = None if self.bias is None else Bias.through(self.bias)
         share = 0.0 if job.engine else self.atom
         base = job.nuts_base(start.base)
         bias = replace(own or Bias.linear(start.log_zeta), atom=share)
         places: Array | None = None
         for number in range(self.bootstrap):
-            left = self.bootstrap - number - 1
-            stage = stages.run(f"round {number + 1}", base, bias, places, left=left)
-            if stage.cut:
+            name, left = f"round {number + 1}", self.bootstrap - number - 1
+            follow = partial(_Watched, job, bias, ROUND_BASE_DRAWS, Shelf())
+            drawn = stages.run(name, base, bias, places, follow, left=left)
+            if drawn.cut:
                 raise interruption()
-            new = refit_base(stage.round, start.least_shrinkage)
-            fits = start.given or new is stage.round.base
+            done = Round(base, bias, drawn.draws.z, drawn.draws.delta, drawn.base_delta)
+            new = refit_base(done, start.least_shrinkage)
+            fits = start.given or new is base
             new = job.nuts_base(new if fits else reaching(new))
-            course = course_under(stage.round, new)
+            course = course_under(done, new)
             bias = course.sharing(own or course.coarse_bias(start.uniform), share)
-            ends = stage.chains.draws.inside
+            ends = drawn.draws.inside
             x = base.unwhiten(ends[:, :-1])
             places = np.concatenate([new.whiten(x), ends[:, -1:]], axis=1)
             base = new
@@ -165,125 +168,66 @@ class Joint(NutsMethod[Result]):
         beta = run.beta[:, run.kept]
         u = np.where(beta > 0, control_of(beta), -np.inf)
         places = NutsDraws(run.z, u, run.delta[:, run.kept], {}).inside
-        stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        return self._kept(stages, job.nuts_base(run.base), bias, places)
+        return self._kept(self._stages(job), job.nuts_base(run.base), bias, places)
 
-    def _kept(self, stages: _Stages, base: Base, bias: Bias, places: Array | None) -> TemperedRun:
+    def _stages(self, job: Job) -> Stages:
+        rounds, per_draw = (ROUND_WARMUP, ROUND_DRAWS), (ROUND_BASE_DRAWS, BASE_DRAWS)
+        return Stages(job, self.nuts(job), rounds, per_draw)
+
+    def _kept(self, stages: Stages, base: Base, bias: Bias, places: Array | None) -> TemperedRun:
         """Make the kept draws under a frozen base and bias."""
         job = stages.job
         precision, shelf = job.precision, job.shelf()
-        final = stages.run("joint", base, bias, places, precision=precision, shelf=shelf)
+        follow = partial(_Watched, job, bias, BASE_DRAWS, shelf)
+        final = stages.run("joint", base, bias, places, follow, precision=precision, shelf=shelf)
+        draws, length = final.draws, final.draws.delta.shape[1]
         job.lap("sampling")
         return job.finish(
             TemperedRun,
             interrupted=final.cut,
             # CmdStan has computed the user's variables with the draws.
-            variables=final.chains.draws.variables or None,
-            z=final.round.z,
-            kept=shelf.kept(final.round.delta.shape[1]),
-            beta=expit(final.chains.draws.u),
-            delta=final.round.delta,
-            base_delta=final.round.base_delta,
+            variables=draws.variables or None,
+            z=shelf.all(draws.z, length),
+            kept=shelf.kept(length),
+            beta=expit(draws.u),
+            delta=draws.delta,
+            base_delta=final.base_delta,
             base=base,
-            bias=final.round.bias,
-            statistics=final.chains.draws.statistics,
+            bias=bias,
+            statistics=draws.statistics,
             programs=generated(job.target, "joint"),
-            facts={"stopping": precision.record(), "step_size": final.chains.step_size},
+            facts={"stopping": precision.record(), "step_size": final.step_size},
         )
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """The chains of one round, the estimates from them, and whether it was cut short."""
+class _Watched(Follower):
+    """Watches log Z along the draws of a stage, which takes x from a shelf."""
 
-    round: Round
-    chains: Chains
-    cut: bool
+    def __init__(
+        self, job: Job, bias: Bias, per_draw: int, shelf: Shelf,
+        bar: Bar, aim: Precision, base_draws: BaseDraws,
+    ) -> None:  # fmt: skip
+        super().__init__(bar)
+        self._watch = Watch(base_draws, per_draw, bias, aim, bar, job.execution)
+        self._shelf = shelf
 
-
-@dataclass(frozen=True)
-class _Stages:
-    """Samples the joint density under a sequence of frozen bases and biases."""
-
-    job: Job = field(repr=False)
-    method: Joint
-    runner: Runner
-
-    def run(
-        self,
-        name: str,
-        base: Base,
-        bias: Bias,
-        places: Array | None,
-        *,
-        precision: Precision | None = None,
-        shelf: Shelf | None = None,
-        left: int | None = None,
-    ) -> _Stage:
-        """Run the chains, and draw from the base. Without `precision`, the stage is a round.
-
-        `left` is the number of rounds that follow a round.
-        """
-        job, shelf = self.job, shelf or Shelf()
-        warmup = ROUND_WARMUP if precision is None else job.warmup
-        per_draw = ROUND_BASE_DRAWS if precision is None else BASE_DRAWS
-        aim = precision or Precision(None, ROUND_DRAWS)
-        if places is None:
-            places = self._starts(name, base)
-        base_draws = job.base_draws(base, name)
-        base_draws.begin(job.execution)
-        with job.bar(job.chains * aim.first, name) as bar:
-            watch = Watch(base_draws, per_draw, bias, aim, bar, job.execution)
-
-            def more(blocks: list[NutsDraws]) -> int:
-                drawn = NutsDraws.joined(blocks)
-                draws = drawn.delta.shape[1]
-                return watch.more(
-                    shelf.all(drawn.z, draws), expit(drawn.u), drawn.delta, shelf.kept(draws)
-                )
-
-            def seen(blocks: list[NutsDraws]) -> None:
-                watch.forecast = outlook.after_first(blocks, error) or watch.forecast
-                _show(watch, blocks)
-
-            def error(draws: NutsDraws) -> float:
-                return watch.error(expit(draws.u), draws.delta)
-
-            def effective(draws: NutsDraws) -> float:
-                return watch.effective(expit(draws.u), draws.delta)
-
-            sizes = (ROUND_WARMUP, ROUND_DRAWS)
-            outlook = Outlook(
-                self.runner, name, base, left, sizes, BASE_DRAWS, effective_of=effective
-            )
-            # Of several rounds, the first one and the last one make forecasts.
-            outlook.early = left is not None and name != "round 1"
-            length = Length(warmup, aim.first, more, seen, kept=precision is not None, shelf=shelf)
-            chains = self.runner.run(nuts_sampler(job, base, bias), places, length, name, bar)
-        if chains.interrupted:
-            aim.reason = ended_by()
-        drawn = chains.draws
-        job.ledger.gradients += chains.gradients
-        count = per_draw * drawn.delta.size
-        base_delta, cut = base_draws.kept(count, job.execution, cut=chains.interrupted)
-        job.ledger.evaluations += base_delta.size
-        if left == 0 and not cut:
-            outlook.made(name, drawn, error, counted=True)
-        z = shelf.all(drawn.z, drawn.delta.shape[1])
-        return _Stage(Round(base, bias, z, drawn.delta, base_delta), chains, cut)
-
-    def _starts(self, name: str, base: Base) -> Array:
-        """Draws of the base inside the support, each with a logistic u, shape (chains, D + 1)."""
-        rng = np.random.default_rng(self.job.seeds("starts", name))
-        z = draws_inside(self.job.target, base, self.job.chains, rng)
-        return np.concatenate([z, rng.logistic(size=(self.job.chains, 1))], axis=1)
-
-
-def _show(watch: Watch, blocks: list[NutsDraws]) -> None:
-    """Let the watch see β, δ and gradients of the finished blocks."""
-
-    def draws() -> tuple[Array, Array, int]:
+    def more(self, blocks: list[NutsDraws]) -> int:
         drawn = NutsDraws.joined(blocks)
-        return expit(drawn.u), drawn.delta, drawn.gradients
+        draws, shelf = drawn.delta.shape[1], self._shelf
+        return self._watch.more(
+            shelf.all(drawn.z, draws), expit(drawn.u), drawn.delta, shelf.kept(draws)
+        )
 
-    watch.show(draws)
+    def seen(self, blocks: list[NutsDraws], forecast: str) -> None:
+        def draws() -> tuple[Array, Array, int]:
+            drawn = NutsDraws.joined(blocks)
+            return expit(drawn.u), drawn.delta, drawn.gradients
+
+        self._watch.forecast = forecast or self._watch.forecast
+        self._watch.show(draws)
+
+    def error(self, draws: NutsDraws) -> float:
+        return self._watch.error(expit(draws.u), draws.delta)
+
+    def effective(self, draws: NutsDraws) -> float:
+        return self._watch.effective(expit(draws.u), draws.delta)

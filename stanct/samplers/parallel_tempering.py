@@ -22,25 +22,10 @@ from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.settings import Flag, Ladder, Whole
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
-from stanct.kernels import (
-    LadderOut,
-    Mover,
-    Moves,
-    Rungs,
-    Scanning,
-    StepTable,
-    copy_table,
-    make_ladder_out,
-    make_problem,
-    make_rungs,
-    make_scratch,
-    make_table,
-    pool_tables,
-)
 from stanct.path.base import Base
 from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
+from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
@@ -144,24 +129,16 @@ class ParallelTempering(HmcMethod[LadderRun]):
                 "base": ladders.base,
             }
 
-        with job.bar(job.chains * precision.first, "ladders", unit="scan") as bar:
-            clock, told = Clock(), False
+        tell = partial(ladders.after_first, Clock(), precision)
+        seen = once_begun(tell, blocks=EARLY // BLOCK)
 
-            def seen(latest: list[list[LadderOut]]) -> None:
-                nonlocal told
-                if not told and min(map(len, latest)) >= EARLY // BLOCK:
-                    told = True
-                    ladders.after_first(latest, clock, precision)
+        def make(scans: int, bar: Bar) -> bool:
+            looks.append(ladders.scanned("ladders", scans, final=True, bar=bar, seen=seen))
+            return looks[-1].interrupted
 
-            def make(scans: int) -> bool:
-                looks.append(ladders.scanned("ladders", scans, final=True, bar=bar, seen=seen))
-                return looks[-1].interrupted
-
-            early = until_precise(
-                job, precision, bar, make, lambda: job.draft(LadderRun, **fields())
-            )
-        job.lap("sampling")
-        found = fields()
+        found, early = until_precise(
+            job, precision, make, LadderRun, fields, "ladders", unit="scan"
+        )
         return job.finish(
             LadderRun,
             interrupted=early,
@@ -184,8 +161,8 @@ class _Ladder:
     """The random stream, rung states and step table of one chain, updated in place."""
 
     rng: np.random.Generator
-    rungs: Rungs
-    table: StepTable
+    rungs: kernels.Rungs
+    table: kernels.StepTable
 
     @classmethod
     def start(
@@ -194,7 +171,7 @@ class _Ladder:
         """A ladder with every rung inside the target's support."""
         rng = lanes.stream(seed)
         z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
-        return cls(rng, _placed(density, base, z), make_table(base.dimension))
+        return cls(rng, _placed(density, base, z), kernels.make_table(base.dimension))
 
     def place(self, density: SampledDensity, base: Base, z: Array) -> None:
         """Put the rungs at whitened positions, shape (K, D)."""
@@ -207,10 +184,10 @@ class _Ladder:
         return z
 
 
-def _placed(density: SampledDensity, base: Base, z: Array) -> Rungs:
+def _placed(density: SampledDensity, base: Base, z: Array) -> kernels.Rungs:
     """Rungs at whitened positions, shape (K, D), with values and gradients."""
-    rungs = make_rungs(z)  # with clocks at zero, so that no round trip of a warm-up counts
-    problem, scratch = make_problem(density, base), make_scratch(base.dimension)
+    rungs = kernels.make_rungs(z)  # with clocks at zero, so that no round trip of a warm-up counts
+    problem, scratch = kernels.make_problem(density, base), kernels.make_scratch(base.dimension)
     for k in range(len(z)):
         kernels.evaluate(problem, rungs.z[k], rungs.gradient[k], rungs.value[k], scratch)
     return rungs
@@ -223,18 +200,18 @@ class _Scan:
     borrow: Borrow
     base: Base
     betas: Array
-    moves: Moves
+    moves: kernels.Moves
     transitions: int
     reversible: bool
 
-    def __call__(self, ladder: _Ladder, scans: int) -> LadderOut:
-        out = make_ladder_out(scans, self.betas.size, self.base.dimension)
+    def __call__(self, ladder: _Ladder, scans: int) -> kernels.LadderOut:
+        out = kernels.make_ladder_out(scans, self.betas.size, self.base.dimension)
         with self.borrow() as density:
             kernels.ladder_scans(
-                make_problem(density, self.base),
+                kernels.make_problem(density, self.base),
                 ladder.rungs,
-                Scanning(self.betas, self.transitions, self.reversible),
-                Mover(self.moves, ladder.table, make_scratch(self.base.dimension)),
+                kernels.Scanning(self.betas, self.transitions, self.reversible),
+                kernels.Mover(self.moves, ladder.table, kernels.make_scratch(self.base.dimension)),
                 ladder.rng,
                 out,
             )
@@ -307,7 +284,7 @@ class _Ladders:
             _Ladder(
                 job.seeds.stream("ladder", k),
                 _placed(job.density, run.base, np.tile(run.z[k, -1], (rungs, 1))),
-                copy_table(table),
+                kernels.copy_table(table),
             )
             for k in range(job.chains)
         ]
@@ -345,9 +322,9 @@ class _Ladders:
                 )
             new = self._adapted(rejection)
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
-            pooled = pool_tables([member.table for member in self.members])
+            pooled = kernels.pool_tables([member.table for member in self.members])
             for member in self.members:
-                member.table = copy_table(pooled)
+                member.table = kernels.copy_table(pooled)
                 member.place(job.density, self.base, member.inside()[nearest])
             old, self.betas = self.betas, new
             if step == len(DOUBLING) - 1:
@@ -366,28 +343,14 @@ class _Ladders:
                 foretell(job, job.precision, self.base, trial, error)
 
     def after_first(
-        self, latest: list[list[LadderOut]], clock: Clock, precision: Precision
+        self, clock: Clock, precision: Precision, latest: list[list[kernels.LadderOut]]
     ) -> None:
         """Make a forecast from the kept scans that every ladder has made so far."""
         level = min(map(len, latest))
         known = [np.concatenate([block.delta for block in ladder[:level]]) for ladder in latest]
-        spent, gradients = (
-            sum(float(block.gradients.sum()) for ladder in latest for block in ladder[:end])
-            for end in (None, level)
-        )
-        made = len(known[0])
-        trial = Trial(
-            f"{made} scans",
-            made,
-            gradients,
-            # Some ladders may be ahead of the others, and have spent the same time.
-            clock.seconds * gradients / max(spent, 1),
-            kept=made,
-            uncounted=gradients,
-        )
-        foretell(
-            self.job, precision, self.base, trial, partial(_error, self.betas, np.stack(known))
-        )
+        trial = begun_trial(latest, lambda one: one.gradients.sum(), clock, len(known[0]), "scans")
+        error = partial(_error, self.betas, np.stack(known))
+        foretell(self.job, precision, self.base, trial, error)
 
     def _adapted(self, rejection: Array) -> Array:
         """Rungs of equal rejection, or the user's."""
@@ -405,7 +368,7 @@ class _Ladders:
         learn: bool = False,
         final: bool = False,
         bar: Bar | None = None,
-        seen: Callable[[list[list[LadderOut]]], None] | None = None,
+        seen: Callable[[list[list[kernels.LadderOut]]], None] | None = None,
     ) -> _Scans:
         """Scan every ladder, in blocks."""
         method = self.method

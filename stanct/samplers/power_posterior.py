@@ -76,7 +76,6 @@ class PowerPosterior(Method[PowerRun]):
 
     @property
     def from_prior(self) -> bool:
-        """As in `Method`."""
         return True
 
     @property
@@ -140,23 +139,16 @@ class PowerPosterior(Method[PowerRun]):
                 "base": base,
             }
 
-        with job.bar(job.chains * self.betas.size * precision.first, self.name) as bar:
+        def make(draws: int, bar: Bar) -> bool:
+            before = passes[-1] if passes else start_at
+            done = self._pass(job, parts, len(passes), draws, before, base=base, bar=bar)
+            passes.append(done)
+            return False
 
-            def make(draws: int) -> bool:
-                before = passes[-1] if passes else None
-                passes.append(
-                    self._pass(
-                        job, parts, len(passes), draws, before or start_at, base=base, bar=bar
-                    )
-                )
-                return False
-
-            early = until_precise(
-                job, precision, bar, make, lambda: job.draft(PowerRun, **fields())
-            )
-        job.lap("sampling")
+        found, early = until_precise(
+            job, precision, make, PowerRun, fields, self.name, each=self.betas.size
+        )
         job.ledger.evaluations += sum(2 * rung.delta.size for one in passes for rung in one)
-        found = fields()
         return job.finish(
             PowerRun,
             interrupted=early,
@@ -314,12 +306,8 @@ def _total_error(upper: LadderEstimator) -> float:
 class PriorAndLikelihood:
     """Prior and likelihood of a program with its data.
 
-    Attributes
-    ----------
-    prior, posterior
-        log p, and log p + log L, both with the Jacobian of the transform.
-    whole
-        The program that computes log p in the user's own space.
+    `prior` and `posterior` are log p, and log p + log L, both with the Jacobian of the transform.
+    `whole` computes log p in the user's own space.
     """
 
     target: ProgramTarget

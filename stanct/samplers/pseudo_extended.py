@@ -9,39 +9,22 @@ base and log ζ in rounds, freeze everything, and make the kept draws.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 
 import numpy as np
-from scipy.special import expit
 
 from stanct.common.arrays import Array
-from stanct.common.deadline import ended_by, interruption
 from stanct.common.errors import SamplingError
 from stanct.common.settings import Choice, Numbers, Whole
-from stanct.estimates.copies import CopyEstimator
-from stanct.path.base import Base
-from stanct.path.bias import CopyBias
-from stanct.path.course import Course, beta_grid
 from stanct.runs.power_copies import PowerCopiesRun
 from stanct.runs.pseudo_extended import PseudoExtendedRun
-from stanct.samplers._chains import Chains, Length, NutsMethod, Outlook, Result, Runner
+from stanct.samplers._chains import NutsMethod, Result
+from stanct.samplers._copies import BOUNDS, Copies, PathCopies, PowerCopies, check_instrument
 from stanct.samplers._job import Job, Plan
-from stanct.samplers._looks import further
-from stanct.samplers._nuts import NutsDraws, control_of, generated, nuts_sampler
-from stanct.samplers._power_copies import ROUND_DRAWS, ROUND_WARMUP, PowerCopies, check_instrument
-from stanct.samplers._precision import Precision
-from stanct.samplers._rounds import copies_inside
-from stanct.targets.recipes import variant_of
+from stanct.samplers._nuts import generated
 
 INSTRUMENTS = ("path", "target")
-
-# Independent draws of the base for each draw of the chains. Each costs one density.
-BASE_DRAWS = 4
-
-# Share of the prior of β that is uniform whatever the speed of the path. Few draws near β = 1
-# suffice, because every copy counts.
-UNIFORM = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,208 +131,15 @@ class PseudoExtended(NutsMethod[Result]):
 
     def run(self, job: Job) -> Any:
         """Fit a base, refit base and log ζ in rounds, freeze both, and draw."""
-        if self.instrument == "target":
-            return self._powers(job).run()
-        start = job.start()
-        stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        base, bias = job.nuts_base(start.base), CopyBias.linear(start.log_zeta)
-        places: Array | None = None
-        for number in range(self.bootstrap):
-            left = self.bootstrap - number - 1
-            stage = stages.run(f"round {number + 1}", base, bias, places, left=left)
-            if stage.cut:
-                raise interruption()
-            new = base
-            if isinstance(job.plan.base, str):
-                flat = stage.z.reshape(-1, base.dimension)
-                weights = np.exp(stage.estimator.log_weights).ravel()
-                new = job.nuts_base(
-                    base.refitted(flat, weights, least_shrinkage=start.least_shrinkage)
-                )
-            if stage.estimator.connected:
-                bias = prior_by_speed(stage.estimator.course(beta_grid(101)))
-            places = new.whiten(base.unwhiten(stage.z[:, -1])).reshape(job.chains, -1)
-            if self.fixed_beta is None:
-                places = np.concatenate([places, control_of(stage.beta[:, -1])], axis=1)
-            base = new
-        job.lap("bootstrap")
-        return self._kept(stages, base, bias, places)
-
-    def _powers(self, job: Job) -> PowerCopies:
-        return PowerCopies(
-            job, Runner(job, self.nuts(job)), self.copies, self.betas, self.beta_bounds,
-            self.bootstrap,
-        )  # fmt: skip
+        return self._copies(job).run()
 
     def resume(self, job: Job, run: Any) -> Any:
         """Move the chains on from their last draws, after a warm-up of step size and metric."""
-        if self.instrument == "target":
-            return self._powers(job).resume(run)
-        places = run.z[:, -1].reshape(job.chains, -1)
-        if self.fixed_beta is None:
-            places = np.concatenate([places, control_of(run.beta[:, -1])], axis=1)
-        stages = _Stages(job, self, Runner(job, self.nuts(job)))
-        return self._kept(stages, job.nuts_base(run.base), run.bias, places)
+        return self._copies(job).resume(run)
 
-    def _kept(
-        self, stages: _Stages, base: Base, bias: CopyBias, places: Array | None
-    ) -> PseudoExtendedRun:
-        """Make the kept draws under a frozen base and bias."""
-        job, precision = stages.job, stages.job.precision
-        final = stages.run("pseudo-extended", base, bias, places, precision)
-        job.lap("sampling")
-        flat = final.z.reshape(job.chains, -1, base.dimension)
-        return job.finish(
-            PseudoExtendedRun,
-            interrupted=final.cut,
-            x=base.unwhiten(flat),
-            **final.fields(base),
-            programs=generated(
-                job.target, "pseudo_extended", **variant_of(bias, stages.method.betas)
-            ),
-            facts={"stopping": precision.record(), "step_size": final.chains.step_size},
-        )
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """The chains of one round, with the estimates from them.
-
-    `cut` says whether it was cut short.
-    """
-
-    chains: Chains
-    drawn: _Drawn = field(repr=False)
-    cut: bool
-
-    @property
-    def z(self) -> Array:
-        """Whitened copies, shape (chains, draws, N, D)."""
-        return self.drawn.draws.z
-
-    @property
-    def beta(self) -> Array:
-        """β of the copies, shape (chains, draws, N)."""
-        return self.drawn.beta
-
-    @property
-    def estimator(self) -> CopyEstimator:
-        """The estimator of log Z."""
-        return self.drawn.estimator
-
-    def fields(self, base: Base) -> dict[str, Any]:
-        """The fields of the run of these draws."""
-        return self.drawn.fields(base)
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Draws of all chains, with β of shape (chains, draws, N) and what follows from them."""
-
-    draws: NutsDraws
-    beta: Array
-    estimator: CopyEstimator
-
-    def fields(self, base: Base) -> dict[str, Any]:
-        """The fields of a `PseudoExtendedRun` beside those of every run."""
-        return {
-            "z": self.draws.z,
-            "beta": self.beta,
-            "delta": self.estimator.delta,
-            "base_delta": self.estimator.base_delta,
-            "base": base,
-            "bias": self.estimator.bias,
-            "statistics": self.draws.statistics,
-        }
-
-
-@dataclass(frozen=True)
-class _Stages:
-    """Samples the pseudo-extended density under a sequence of frozen bases and biases."""
-
-    job: Job = field(repr=False)
-    method: PseudoExtended
-    runner: Runner
-
-    def run(
-        self,
-        name: str,
-        base: Base,
-        bias: CopyBias,
-        places: Array | None,
-        precision: Precision | None = None,
-        *,
-        left: int | None = None,
-    ) -> _Stage:
-        """Run the chains, and draw from the base. Without `precision`, the stage is a round.
-
-        `left` is the number of rounds that follow a round.
-        """
-        job, method = self.job, self.method
-        if places is None:
-            places = self._starts(name, base)
-        aim = precision or Precision(None, ROUND_DRAWS)
-        base_draws = job.base_draws(base, name)
-        base_draws.begin(job.execution)
-
-        with job.bar(job.chains * aim.first, name) as bar:
-
-            def so_far(draws: NutsDraws) -> _Drawn:
-                count = BASE_DRAWS * job.chains * draws.delta.shape[1]
-                return self._drawn(draws, base_draws.first(count), bias)
-
-            def more(blocks: list[NutsDraws]) -> int:
-                def draft() -> PseudoExtendedRun:
-                    fields = so_far(NutsDraws.joined(blocks)).fields(base)
-                    return job.draft(PseudoExtendedRun, **fields)
-
-                made = sum(block.delta.shape[1] for block in blocks)
-                return further(job, aim, made, bar, draft)
-
-            def error(draws: NutsDraws) -> float:
-                return so_far(draws).estimator.evidence("").std_error
-
-            def seen(blocks: list[NutsDraws]) -> None:
-                if told := outlook.after_first(blocks, error):
-                    bar.note(told.removeprefix(", "))
-
-            sizes = (ROUND_WARMUP, ROUND_DRAWS)
-            outlook = Outlook(self.runner, name, base, left, sizes, BASE_DRAWS, method.copies)
-            # Of several rounds, the first one and the last one make forecasts.
-            outlook.early = left is not None and name != "round 1"
-            warmup = ROUND_WARMUP if precision is None else job.warmup
-            length = Length(warmup, aim.first, more, seen, kept=precision is not None)
-            sampler = nuts_sampler(job, base, bias, copies=method.copies, fixed_beta=method.betas)
-            chains = self.runner.run(sampler, places, length, name, bar)
-        if chains.interrupted:
-            aim.reason = ended_by()
-        # A gradient of the program is one of the target for each copy.
-        job.ledger.gradients += method.copies * chains.gradients
-        count = BASE_DRAWS * job.chains * chains.draws.delta.shape[1]
-        base_delta, cut = base_draws.kept(count, job.execution, cut=chains.interrupted)
-        job.ledger.evaluations += base_delta.size
-        if left == 0 and not cut:
-            outlook.made(name, chains.draws, error, counted=True)
-        return _Stage(chains, self._drawn(chains.draws, base_delta, bias), cut)
-
-    def _drawn(self, draws: NutsDraws, base_delta: Array, bias: CopyBias) -> _Drawn:
-        """Draws with their estimator."""
-        betas = self.method.betas
-        free = betas is None
-        beta = expit(draws.u) if free else np.broadcast_to(betas, draws.delta.shape).copy()
-        return _Drawn(draws, beta, CopyEstimator(draws.delta, base_delta, bias, betas))
-
-    def _starts(self, name: str, base: Base) -> Array:
-        job, method = self.job, self.method
-        rng = np.random.default_rng(job.seeds("starts", name))
-        shape = job.chains, method.copies
-        return copies_inside(job.target, base, shape, rng, free=method.fixed_beta is None)
-
-
-def prior_by_speed(course: Course) -> CopyBias:
-    """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
-
-    The β of the target's copy follows the same prior, because nothing else determines it. When
-    another copy takes over, this one is released at a β where the modes meet.
-    """
-    return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))
+    def _copies(self, job: Job) -> Copies:
+        parts = job, self.nuts(job), self.copies, self.betas, self.bootstrap
+        if self.instrument == "path":
+            return PathCopies(*parts)
+        low, high = self.beta_bounds or BOUNDS
+        return PowerCopies(*parts, (low, high))

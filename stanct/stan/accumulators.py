@@ -18,7 +18,7 @@ from stanct.stan.syntax import (
     Syntax,
     TypeSpec,
     walk,
-)
+)  # fmt: skip
 from stanct.stan.walks import terms_of_sum
 
 _BLOCKS = ("transformed parameters", "model")
@@ -42,7 +42,7 @@ def accumulators(program: Program) -> frozenset[str]:
             declared.update(
                 (syntax.word(token), token) for token, value in statement.names if value
             )
-    for statement in (one for name in _BLOCKS for one in _all(program, name)):
+    for statement in walk([one for name in _BLOCKS for one in syntax.statements(name)]):
         name = syntax.word(statement.left.first) if isinstance(statement, Assign) else ""
         if isinstance(statement, Assign) and name in uses and _grows(syntax, statement):
             uses[name] += 1
@@ -78,16 +78,10 @@ def _is_scalar(spec: TypeSpec) -> bool:
     return spec.base == "real" and not (spec.array or spec.dims or spec.constraints)
 
 
-def _all(program: Program, name: str) -> list[Statement]:
-    block = program.blocks.get(name)
-    return list(walk(block.statements)) if block else []
-
-
 def _outermost(program: Program, name: str) -> list[Statement]:
     """Statements that run exactly once, with those in blocks of their own."""
-    block = program.blocks.get(name)
     found: list[Statement] = []
-    open_ = list(block.statements) if block else []
+    open_ = list(program.syntax.statements(name))
     while open_:
         statement = open_.pop(0)
         found.append(statement)
@@ -98,6 +92,6 @@ def _outermost(program: Program, name: str) -> list[Statement]:
 
 def _counts(program: Program) -> Counter[str]:
     """How often each name stands in the blocks whose statements make the target."""
-    blocks = [program.blocks[name] for name in _BLOCKS if name in program.blocks]
-    tokens = (program.syntax.tokens[k] for one in blocks for k in range(one.opening, one.closing))
+    syntax = program.syntax
+    tokens = (syntax.tokens[k] for name in _BLOCKS for k in range(*syntax.block_range(name)))
     return Counter(token.text for token in tokens if token.kind == "name")

@@ -20,7 +20,7 @@ from stanct.stan.program import Declaration, Ends, Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Function, Range, walk
+from stanct.stan.syntax import Compound, Declare, Function, free_prefix, walk
 
 _ANNOTATION = re.compile(r"[ \t]*//[ \t]*stanct[ \t]*:[^\r\n]*")
 _DENSITY = re.compile(r"_l(?:u?p[dm]f|c?cdf|p)$")
@@ -30,13 +30,8 @@ _OUR, _BASE = "path_", "base_"
 def between(full: Program, base: Program, *, apart: bool = False) -> Program:
     """Join two programs to the one whose path leads from the base to the full program.
 
-    Parameters
-    ----------
-    full, base
-        The programs, with the same parameters.
-    apart
-        Whether the base has data of its own. Names of its data then begin with ``base_``, but for
-        those on which sizes and bounds of parameters depend.
+    With `apart`, the base has data of its own, whose names then begin with ``base_``, but for those
+    on which sizes and bounds of parameters depend.
 
     Raises
     ------
@@ -51,7 +46,7 @@ def between(full: Program, base: Program, *, apart: bool = False) -> Program:
     _check_sizes(full, base, shared)
     names = {name: name for name in base.data_names}
     if apart:
-        prefix = _free(_BASE, (full, base))
+        prefix = free_prefix(_BASE, full.syntax, base.syntax)
         names = {name: name if name in shared else prefix + name for name in names}
     else:
         _check_data(full, base)
@@ -88,27 +83,22 @@ def recorded(record: Mapping[str, Any]) -> Program:
 
 def _refuse_hidden_terms(program: Program) -> None:
     """Refuse terms of the target that are no statements of the model block."""
-    functions, syntax = program.blocks.get("functions"), program.syntax
-    for token in range(functions.closing if functions else 0, len(syntax.tokens)):
+    syntax = program.syntax
+    hidden = syntax.block_range("transformed parameters")
+    for token in range(syntax.block_range("functions").stop, len(syntax.tokens)):
         word = syntax.word(token)
         called = syntax.word(token + 1) == "("
         if (called and (word == "target" or word.endswith(("_lp", "_jacobian")))) or (
             word in ("target", "jacobian")
             and syntax.word(token + 1) == "+="
-            and _block_of(program, token) == "transformed parameters"
+            and hidden.first <= token < hidden.stop
         ):
-            raise syntax.source.refusal(
-                syntax.start(token),
+            raise syntax.refusal(
+                token,
                 f"`{word}` on a path between two programs",
                 f"A path between two programs cannot tell to which of them `{word}` adds.",
                 "Write its terms as statements of the model block.",
             )
-
-
-def _block_of(program: Program, token: int) -> str:
-    return next(
-        (name for name, one in program.blocks.items() if one.opening < token < one.closing), ""
-    )
 
 
 def _check_parameters(full: Program, base: Program) -> None:
@@ -151,7 +141,7 @@ def _check_data(full: Program, base: Program) -> None:
 def _check_sizes(full: Program, base: Program, shared: frozenset[str]) -> None:
     """Refuse sizes and bounds of parameters by transformed data that may differ."""
     own = shared & {name for one in (full, base) for name in _names_in(one, "transformed data")}
-    texts = [_words(one, "transformed data") for one in (full, base)]
+    texts = [one.syntax.words(one.syntax.block_range("transformed data")) for one in (full, base)]
     if own and texts[0] != texts[1]:
         raise ProgramError(
             f"Parameters depend on {first_few([f'`{name}`' for name in sorted(own)])}, which "
@@ -218,18 +208,17 @@ def _of_statements(program: Program, statements: Iterable[Any]) -> Iterator[str]
 
 
 def _names_in(program: Program, name: str) -> set[str]:
-    block = program.blocks.get(name)
-    return set(_of_statements(program, block.statements)) if block else set()
+    return set(_of_statements(program, program.syntax.statements(name)))
 
 
 def _renamed(base: Program, full: Program, data: Mapping[str, str]) -> Program:
     """The base without functions that both have, and with names of its own for what differs."""
     twins = _twins(base, full)
     shared = {_stem(base.syntax.word(one.name)) for one in twins}
-    base = _edited(base, [Edit(*_span(base, one.tokens), "") for one in twins])
+    base = _edited(base, [Edit(*base.syntax.span(one.tokens), "") for one in twins])
     words = {_stem(token.text) for token in full.syntax.tokens if token.kind == "name"}
     kept = {*base.data_names, *base.parameter_names, *shared}
-    prefix = _free(_BASE, (full, base))
+    prefix = free_prefix(_BASE, full.syntax, base.syntax)
     new = {name: prefix + name for name in set(_declared(base)) - kept if name in words}
     new |= {name: other for name, other in data.items() if other != name}
     edits: list[Edit] = []
@@ -250,37 +239,10 @@ def _edited(program: Program, edits: list[Edit]) -> Program:
     return Program.from_source(text, name=program.name) if edits else program
 
 
-def _span(program: Program, tokens: Range) -> tuple[int, int]:
-    """Where the text of tokens begins and ends."""
-    return program.syntax.start(tokens.first), program.syntax.tokens[tokens.stop - 1].end
-
-
-def _free(prefix: str, programs: Iterable[Program]) -> str:
-    """A prefix with which no name of the programs begins."""
-    words = {token.text for one in programs for token in one.syntax.tokens}
-    while any(word.startswith(prefix) for word in words):
-        prefix = f"x{prefix}"
-    return prefix
-
-
 def _twins(base: Program, full: Program) -> list[Function]:
     """Functions of the base that the full program defines in the same words."""
-    texts = {_text(full, one.tokens) for one in _functions(full)}
-    return [one for one in _functions(base) if _text(base, one.tokens) in texts]
-
-
-def _functions(program: Program) -> list[Function]:
-    block = program.blocks.get("functions")
-    return block.functions if block else []
-
-
-def _text(program: Program, tokens: Range) -> tuple[str, ...]:
-    return tuple(program.syntax.word(token) for token in range(*tokens))
-
-
-def _words(program: Program, name: str) -> tuple[str, ...]:
-    block = program.blocks.get(name)
-    return _text(program, Range(block.opening, block.closing)) if block else ()
+    texts = [full.syntax.words(one.tokens) for one in full.syntax.functions]
+    return [one for one in base.syntax.functions if base.syntax.words(one.tokens) in texts]
 
 
 # What is written
@@ -288,7 +250,7 @@ def _words(program: Program, name: str) -> tuple[str, ...]:
 
 def _joined(full: Program, base: Program, ends: Ends) -> str:
     """The text of the joined program; names of `base` are those of no other thing in `full`."""
-    prefix = _free(_OUR, (full, base))
+    prefix = free_prefix(_OUR, full.syntax, base.syntax)
     mine, theirs = (_rewriter(one, prefix, end) for one, end in ((full, "full"), (base, "base")))
     writer = ParameterWriter(base.syntax, theirs.shapes, theirs.shapes.globals(), prefix)
     checks = _make_local(theirs, writer)
@@ -334,17 +296,13 @@ def _rewriter(program: Program, prefix: str, end: str) -> Rewriter:
 def _make_local(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
     """Make transformed parameters local. Return the lines that check their constraints."""
     syntax = rewriter.program.syntax
-    block = rewriter.program.blocks.get("transformed parameters")
     lines: list[str] = []
-    for statement in block.statements if block else ():
+    for statement in syntax.statements("transformed parameters"):
         if isinstance(statement, Declare):
             for name, _ in statement.names:
                 lines += check_lines(syntax.word(name), statement.type, writer)
             plain = writer.unconstrained_type(statement.type)
-            whole = statement.type.base_range
-            start, end = syntax.start(whole.first), syntax.tokens[whole.stop - 1].end
-            space = "" if rewriter.program.expanded[end].isspace() else " "
-            rewriter.edits.append(Edit(start, end, f"{plain}{space}"))
+            rewriter.edits.append(rewriter.retyped(statement.type.base_range, plain))
     return lines
 
 

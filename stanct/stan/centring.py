@@ -22,16 +22,8 @@ from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement, Tild
 class _Definition(NamedTuple):
     """Where a transformed parameter gets its value.
 
-    Attributes
-    ----------
-    name
-        Token of its name in its declaration.
-    left
-        Token of its name where the value is assigned, if that is another statement.
-    value
-        Tokens of the value.
-    loop
-        The loop over its elements, if it is defined in one.
+    Tokens of its name in its declaration and, if that is another statement, where it is assigned;
+    those of the value; and the loop over its elements, if it is defined in one.
     """
 
     name: int
@@ -42,18 +34,10 @@ class _Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class ByHand:
-    """A parameter that is the standardised form of a transformed parameter.
+    """A parameter `raw` that is the standardised form of a transformed parameter `name`.
 
-    Attributes
-    ----------
-    raw, name
-        The parameter, and the transformed parameter that it defines.
-    parts
-        Location, "0" where there is none, and scale.
-    prior
-        The statement `raw ~ std_normal()`.
-    definition
-        Where `name` gets its value.
+    Location, "0" where there is none, and scale; the statement `raw ~ std_normal()`; and where
+    `name` gets its value.
     """
 
     raw: str
@@ -71,11 +55,7 @@ def written_by_hand(program: Program) -> tuple[ByHand, ...]:
 def centred(program: Program, names: Sequence[str] | None = None) -> Program:
     """The program in which standardised parameters are replaced by what they define.
 
-    Parameters
-    ----------
-    names
-        Names of the standardised parameters, such as `raw` in ``alpha = mu + tau * raw``; by
-        default all that `written_by_hand` finds.
+    `names` are those of `raw` in ``alpha = mu + tau * raw``; by default all that are found.
     """
     # One after another, because each change moves what the others found.
     for name in names if names is not None else list(_Centring(program).found):
@@ -105,9 +85,8 @@ class _Centring(Reader):
 
     def _standard_priors(self) -> dict[str, Tilde]:
         """Parameters with a standard normal prior at the top of the model, and its statement."""
-        block = self.program.blocks.get("model")
         found: dict[str, Tilde] = {}
-        for prior in map(self._prior, block.statements if block else ()):
+        for prior in map(self._prior, self.syntax.statements("model")):
             if prior is None or prior.truncated:
                 continue
             arguments = [self._words(part) for part in prior.arguments]
@@ -120,12 +99,10 @@ class _Centring(Reader):
 
     def _counted_uses(self) -> Counter[str]:
         """How often a name stands outside of the generated quantities."""
-        block = self.program.blocks.get("generated quantities")
-        outside = range(block.opening, block.closing) if block else range(0)
-        tokens = self.syntax.tokens
+        outside = range(*self.syntax.block_range("generated quantities"))
         return Counter(
             token.text
-            for k, token in enumerate(tokens)
+            for k, token in enumerate(self.syntax.tokens)
             if token.kind == "name" and k not in outside
         )
 
@@ -181,7 +158,7 @@ class _Centring(Reader):
         """Location and scale where a definition is `location + scale * raw`."""
         name, loop = self.syntax.word(definition.name), definition.loop
         spec, text = self.scope[name], self.syntax.text
-        local = {self.syntax.word(loop.heads[0].first)} if loop else set[str]()
+        local = {self.syntax.loop_variable(loop)} if loop else set[str]()
         found = self._terms(definition.value, raw, local)
         if found is None:
             return None
@@ -214,7 +191,7 @@ class _Centring(Reader):
             not other.constraints
             and other.base in ("real", "vector")
             and mine.rank == other.rank <= 1
-            and self._type(mine) == self._type(other)
+            and self.syntax.declared_type(mine) == self.syntax.declared_type(other)
         )
 
     def _terms(
@@ -223,11 +200,11 @@ class _Centring(Reader):
         """Summands of the location, and factors of the scale, of `location + scale * raw`."""
         location: list[Range] = []
         scales: list[Range] | None = None
-        for part in self.syntax.split(self._bare(value), "+"):
+        for part in self.syntax.split(self.syntax.bare(value), "+"):
             if raw not in self._names(part):
                 location.append(part)
                 continue
-            factors = self._factors(self._bare(part))
+            factors = self._factors(self.syntax.bare(part))
             mine = [factor for factor in factors if raw in self._names(factor)]
             if scales is not None or len(mine) != 1 or not self._is_raw(mine[0], raw, local):
                 return None
@@ -235,15 +212,6 @@ class _Centring(Reader):
         if not scales or not all(map(self._is_positive, scales)):
             return None
         return location, scales
-
-    def _bare(self, tokens: Range) -> Range:
-        """A range without the parentheses around all of it."""
-        while (
-            self.syntax.word(tokens.first) == "("
-            and self.syntax.partner[tokens.first] == tokens.stop - 1
-        ):
-            tokens = Range(tokens.first + 1, tokens.stop - 1)
-        return tokens
 
     def _factors(self, tokens: Range) -> list[Range]:
         """Factors of a product; one if there is anything but `*` and `.*` outside of brackets."""
@@ -279,14 +247,12 @@ class _Centring(Reader):
 
     def edits(self, one: ByHand) -> list[Edit]:
         """All changes that give one parameter its centred form."""
-        tokens, definition = self.syntax.tokens, one.definition
+        span, definition, parts = self.syntax.span, one.definition, one.parts
         _, token, _ = self.parameters[one.raw]
-        edits = [Edit(tokens[token].start, tokens[token].end, one.name)]
+        edits = [Edit(*span(Range(token, token + 1)), one.name)]
         for place in (definition.name, definition.left):
             if place is not None:
-                edits.append(Edit(tokens[place].start, tokens[place].end, one.raw))
-        start, end = tokens[definition.value.first].start, tokens[definition.value.stop - 1].end
-        parts = one.parts
+                edits.append(Edit(*span(Range(place, place + 1)), one.raw))
         index = "" if parts.head is None else f"[{parts.element}]"
         below = parts.scale if parts.scale.isidentifier() else f"({parts.scale})"
         above = f"{one.name}{index}"
@@ -294,10 +260,9 @@ class _Centring(Reader):
             simple = parts.location.isidentifier()
             away = parts.location if simple else f"({parts.location})"
             above = f"({above} - {away})"
-        edits.append(Edit(start, end, f"{above} {'./' if parts.ranks[1] else '/'} {below}"))
+        mark = "./" if parts.ranks[1] else "/"
+        edits.append(Edit(*span(definition.value), f"{above} {mark} {below}"))
         prior = f"{one.name}{index} ~ normal({parts.location}, {parts.scale});"
         if parts.head is not None:
             prior = f"for ({parts.head}) {prior}"
-        start, end = tokens[one.prior.tokens.first].start, tokens[one.prior.tokens.stop - 1].end
-        edits.append(Edit(start, end, prior))
-        return edits
+        return [*edits, Edit(*span(one.prior.tokens), prior)]

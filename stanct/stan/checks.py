@@ -33,18 +33,9 @@ _NAMED = {
 
 
 def check_lines(name: str, spec: TypeSpec, writer: ParameterWriter) -> list[str]:
-    """Write the statements that reject if a variable breaks its constraint.
+    """Write the statements that reject if a variable breaks its constraint; none if it has none.
 
-    The list is empty if there is nothing to check.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    spec
-        Declared type of the variable.
-    writer
-        Writes the bounds, and collects the library functions that are called.
+    The writer writes the bounds, and collects the library functions that are called.
     """
     return _elements(name, name, spec, writer, ())
 

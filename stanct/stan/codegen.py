@@ -24,12 +24,7 @@ BETWEEN = ("density", "prior_likelihood", "weighted")
 
 
 def generate(
-    program: Program,
-    kind: str,
-    *,
-    prefix: str = "ct_",
-    fixed: bool = False,
-    powers: bool = False,
+    program: Program, kind: str, *, prefix: str = "ct_", fixed: bool = False, powers: bool = False
 ) -> str:
     """Write a tempered program.
 
@@ -117,11 +112,7 @@ def _density(program: Program, prefix: str) -> str:
         rewriter.edits.append(Edit(place, place, "\n" + helpers))
         helpers = ""
     return render(
-        "density.stan.jinja",
-        program,
-        prefix,
-        library=helpers,
-        code=rewriter.text().rstrip(),
+        "density.stan.jinja", program, prefix, library=helpers, code=rewriter.text().rstrip()
     )
 
 

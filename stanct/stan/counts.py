@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
 from stanct.stan.shapes import ELEMENTWISE, Scope, Shapes
-from stanct.stan.syntax import Compound, Declare, Range, Statement, Syntax
+from stanct.stan.syntax import Compound, Range, Statement, Syntax
 
 _FACTORIALS = ("log_factorials_{0}", "sum(lgamma(to_vector({0}) + 1))")
 _CHOICES = ("log_choices_{1}_{0}", "sum(lchoose({1}, {0}))")
@@ -35,14 +35,7 @@ _COLUMNS = frozenset(
 class Counts:
     """The sums of constants that a generated program needs.
 
-    Attributes
-    ----------
-    syntax, shapes
-        Syntax and shapes of the user's program.
-    prefix
-        Prefix of every name that stanct adds to the program.
-    sums
-        Mapping from the name of each sum to its Stan expression, filled by `last_argument`.
+    `last_argument` fills `sums`, a mapping from the name of each sum to its Stan expression.
     """
 
     syntax: Syntax
@@ -56,21 +49,13 @@ class Counts:
         self._arrays = {
             name for name, spec in globals_.items() if spec.base == "int" and len(spec.array) == 1
         }
-        functions = self.syntax.blocks.get("functions")
-        users = functions.functions if functions else ()
-        self._elementwise = ELEMENTWISE - {self.syntax.word(function.name) for function in users}
-        blocks = [self.syntax.blocks.get(name) for name in ("data", "transformed data")]
-        data = [b.statements for b in blocks if b]
-        self._data = {
-            self.syntax.word(name)
-            for statement in chain(*data)
-            if isinstance(statement, Declare)
-            for name, _ in statement.names
-        }
+        syntax = self.syntax
+        self._elementwise = ELEMENTWISE - {syntax.word(one.name) for one in syntax.functions}
+        blocks = map(syntax.declarations, ("data", "transformed data"))
+        self._data = {syntax.word(name) for _, name in chain(*blocks)}
         # The condition under which each statement runs, or None if data alone do not decide it.
         self._conditions: dict[int, tuple[str, ...] | None] = {}
-        model = self.syntax.blocks.get("model")
-        self._note(model.statements if model else (), ())
+        self._note(syntax.statements("model"), ())
 
     def _note(self, statements: Sequence[Statement], given: tuple[str, ...] | None) -> None:
         for statement in statements:
@@ -111,16 +96,8 @@ class Counts:
     ) -> str | None:
         """Return the name of the sum that stanct's version of a mass function needs.
 
-        The result is None if Stan's own function has to stay.
-
-        Parameters
-        ----------
-        function
-            Name of Stan's function.
-        arguments
-            Arguments of the call, the variate first.
-        statement
-            The statement that calls it, or the loop for all turns of which it is called once.
+        None if Stan's own function has to stay. The variate is the first argument. The statement is
+        the one that calls the function, or the loop for all turns of which it is called once.
         """
         conditions = self._conditions.get(id(statement))
         if function not in _FUNCTIONS or conditions is None:

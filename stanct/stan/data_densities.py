@@ -13,7 +13,7 @@ from stanct.common.errors import ProgramError
 from stanct.stan.densities import Densities
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope
-from stanct.stan.syntax import Compound, Declare, ProgramBlock, Range, Statement, Tilde, walk
+from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde, walk
 
 _FAMILY = re.compile(
     r"((?:multi_(?:normal(?:_cholesky|_prec)?|student_t(?:_cholesky)?|gp(?:_cholesky)?)"
@@ -54,11 +54,10 @@ class _Finder:
         self._program, self._syntax = program, program.syntax
         self._densities = Densities(program)
         self._functions = self._own()
-        block = program.blocks.get("generated quantities")
         # What flows into these is not followed.
         self._drawn = {
             self._syntax.word(token)
-            for one in walk(block.statements if block else ())
+            for one in walk(self._syntax.statements("generated quantities"))
             if isinstance(one, Declare)
             for token, _ in one.names
         }
@@ -85,11 +84,8 @@ class _Finder:
 
     def _calls(self, tokens: Range) -> Iterator[tuple[int, list[Range]]]:
         for _, arguments in self._densities.calls(tokens):
-            parts = [
-                part
-                for half in self._syntax.split(arguments, "|")
-                for part in self._syntax.split(half)
-            ]
+            halves = self._syntax.split(arguments, "|")
+            parts = [part for half in halves for part in self._syntax.split(half)]
             yield arguments.first - 2, parts
 
     def _fails(self, name: str, parts: Sequence[Range], scope: Scope) -> bool:
@@ -106,22 +102,15 @@ class _Finder:
 
     def _own(self) -> set[str]:
         """Names of the user's functions that call such densities, directly or not."""
-        block = self._program.blocks.get("functions")
-        bodies = self._bodies(block)
+        word, words = self._syntax.word, self._syntax.words
+        bodies = [(word(one.name), words(one.body.tokens)) for one in self._syntax.functions]
         found: set[str] = set()
         before = -1
         while before < len(found):
             before = len(found)
             found |= {
                 name
-                for name, words in bodies
-                if any(word in found or _FAMILY.fullmatch(word) for word in words)
+                for name, body in bodies
+                if any(word in found or _FAMILY.fullmatch(word) for word in body)
             }
         return found
-
-    def _bodies(self, block: ProgramBlock | None) -> list[tuple[str, set[str]]]:
-        word = self._syntax.word
-        return [
-            (word(one.name), set(map(word, range(*one.body.tokens))))
-            for one in (block.functions if block else ())
-        ]

@@ -10,6 +10,9 @@ from stanct.stan.hierarchies import hierarchies, non_centred
 from stanct.stan.program import Program
 from stanct.stan.reader import Parts
 from stanct.stan.rewrite import Edit, apply
+from stanct.stan.syntax import free_prefix
+
+_LOOK = "look_"
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,6 @@ class Block:
 
     Attributes
     ----------
-    name
-        The parameter.
     values
         The variable whose elements have location and scale: the parameter itself in its centred
         form, and what it defines in its non-centred one.
@@ -56,11 +57,12 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
 
     Their names are those of `look_names`.
     """
+    prefix = free_prefix(_LOOK, program.syntax)
     lines = [
         line
         for number, block in enumerate(seen)
         if block.parts is not None
-        for line in block.parts.lines(*look_names(program, number), f"{_prefix(program)}i")
+        for line in block.parts.lines(*look_names(program, number), f"{prefix}i")
     ]
     text = "".join(f"  {line}\n" for line in lines)
     tokens, block = program.syntax.tokens, program.blocks.get("generated quantities")
@@ -74,14 +76,5 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
 
 def look_names(program: Program, number: int) -> tuple[str, str]:
     """Names of location and scale of one block, which no form of the program uses."""
-    prefix = f"{_prefix(program)}{number}_"
+    prefix = f"{free_prefix(_LOOK, program.syntax)}{number}_"
     return f"{prefix}location", f"{prefix}scale"
-
-
-def _prefix(program: Program) -> str:
-    """A prefix with which no name in a program begins."""
-    words = {token.text for token in program.syntax.tokens}
-    prefix = "look_"
-    while any(word.startswith(prefix) for word in words):
-        prefix = f"x{prefix}"
-    return prefix

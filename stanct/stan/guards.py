@@ -19,16 +19,7 @@ from collections.abc import Iterator
 
 from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import (
-    Call,
-    Compound,
-    Increment,
-    Range,
-    Statement,
-    Syntax,
-    Tilde,
-    walk,
-)
+from stanct.stan.syntax import Call, Compound, Increment, Statement, Syntax, Tilde, walk
 
 # What a call of these does cannot be done twice.
 _EFFECTS = ("_lp", "_jacobian", "_rng")
@@ -36,13 +27,7 @@ _EFFECTS = ("_lp", "_jacobian", "_rng")
 
 @functools.lru_cache(maxsize=64)
 def guarded(source: str) -> str:
-    """Return the program with a branch around each loop that might add nothing to the target.
-
-    Parameters
-    ----------
-    source
-        Stan code, includes resolved.
-    """
+    """Return the program with a branch around each loop that might add nothing to the target."""
     if "for" not in source:
         return source
     try:
@@ -57,7 +42,7 @@ def guarded(source: str) -> str:
         start = syntax.start(loop.tokens.first)
         # An `else` after the loop belongs to a branch around it.
         if syntax.word(loop.tokens.stop) == "else":
-            end = syntax.tokens[loop.tokens.stop - 1].end
+            _, end = syntax.span(loop.tokens)
             inserted += [(start, f"{{ if ({condition}) "), (end, " }")]
         else:
             inserted.append((start, f"if ({condition}) "))
@@ -69,13 +54,7 @@ def guarded(source: str) -> str:
 
 
 def without_generated(source: str) -> str:
-    """Return a program with empty generated quantities; no line moves to another.
-
-    Parameters
-    ----------
-    source
-        Stan code, includes resolved.
-    """
+    """Return a program with empty generated quantities; no line moves to another."""
     syntax = Syntax(SourceText.expand(source, "program"))
     block = syntax.blocks.get("generated quantities")
     if block is None:
@@ -103,12 +82,11 @@ def _adds(statement: Statement) -> bool:
 
 def _runs(syntax: Syntax, loop: Compound) -> str | None:
     """The condition that a loop has iterations; None if that is sure or has effects."""
-    over = Range(loop.heads[0].first + 2, loop.heads[0].stop)
-    words = [syntax.word(token) for token in range(*over)]
+    bounds = syntax.loop_ends(loop)
+    words = syntax.words(loop.heads[0])[2:]
     if any(word.endswith(_EFFECTS) for word in words):
         return None
-    bounds = syntax.split(over, ":")
-    texts = [" ".join(syntax.word(token) for token in range(*bound)) for bound in bounds]
+    texts = [" ".join(syntax.words(bound)) for bound in bounds]
     if len(texts) != 2:
         return f"size({' '.join(words)}) > 0"
     first, last = texts

@@ -41,14 +41,9 @@ class Hierarchy:
 
     Attributes
     ----------
-    name
-        The parameter.
-    statement
-        The statement that gives it its prior, at the top of the model or in a loop there.
-    loop
-        That loop; None at the top.
-    line
-        Of the statement in the user's file, counted from 1.
+    statement, loop, line
+        The statement that gives it its prior, at the top of the model or in this loop there, and
+        its line in the user's file.
     walk
         How elements follow from those before them; None where they are independent.
     parts
@@ -75,15 +70,10 @@ def hierarchies(program: Program) -> tuple[Hierarchy, ...]:
 
 
 def non_centred(program: Program, names: Sequence[str] | None = None) -> Program:
-    """The program with hierarchies in their non-centred form.
+    """The program with hierarchies in their non-centred form, by default all that there are.
 
     A parameter `theta` becomes a transformed parameter of the same name, and `theta_raw` takes its
     place among the parameters.
-
-    Parameters
-    ----------
-    names
-        Parameters to change; by default all that `hierarchies` finds.
     """
     # One after another: where one hierarchy stands on another, each finds the other's definition.
     while True:
@@ -101,7 +91,7 @@ class _Finder(Reader):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.found: dict[str, Hierarchy] = {}
-        for statement in program.blocks["model"].statements if "model" in program.blocks else ():
+        for statement in program.syntax.statements("model"):
             for tilde, loop in self._priors(statement):
                 name = self.syntax.word(tilde.variate.first)
                 if name not in self.found and self._may_fit(name, tilde):
@@ -115,7 +105,7 @@ class _Finder(Reader):
             yield prior, None
         if not (isinstance(statement, Compound) and statement.word == "for"):
             return
-        if any(self.syntax.word(k) in _LEAVES for k in range(*statement.tokens)):
+        if not set(_LEAVES).isdisjoint(self.syntax.words(statement.tokens)):
             return
         for inner in self._body(statement):
             if (prior := self._prior(inner)) is not None:
@@ -146,7 +136,7 @@ class _Finder(Reader):
             return Parts(size, walk.head, walk.element, walk.location, scale, (0, 0))
         if loop is not None:
             head = loop.heads[0]
-            return Parts(size, text(head), self.syntax.word(head.first), location, scale, (0, 0))
+            return Parts(size, text(head), self.syntax.loop_variable(loop), location, scale, (0, 0))
         first, second = (self._shape(part, set()) or 0 for part in prior.arguments[-2:])
         return Parts(size, None, "", location, scale, (first, second))
 
@@ -166,11 +156,10 @@ class _Finder(Reader):
 
     def _is_users_own(self, prior: Tilde) -> bool:
         """Whether the prior calls the user's own overload of one of Stan's densities."""
-        functions = self.program.blocks.get("functions")
         return any(
             self.syntax.word(one.name) == f"{prior.distribution}_lpdf"
             and len(one.arguments) == 1 + len(prior.arguments)
-            for one in (functions.functions if functions else ())
+            for one in self.syntax.functions
         )
 
     def _fits(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
@@ -190,7 +179,7 @@ class _Finder(Reader):
         if prior.distribution == _CHOLESKY:
             return None
         location, scale = prior.arguments[-2:]
-        local = {self.syntax.word(loop.heads[0].first)} if loop else set[str]()
+        local = {self.syntax.loop_variable(loop)} if loop else set[str]()
         names = {name, *self._names(location), *self._names(scale)}
         if not names <= self.scope.keys() | local or self._assigned_late(names - {name}, name):
             return None
@@ -207,7 +196,7 @@ class _Finder(Reader):
     def _arguments_fit(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
         """Whether centre and scale are known before the model, and a parameter sets the scale."""
         location, scale = prior.arguments[-2:]
-        local = {self.syntax.word(loop.heads[0].first)} if loop else set()
+        local = {self.syntax.loop_variable(loop)} if loop else set()
         known = self.scope.keys() | local
         for argument in (location, scale):
             names = self._names(argument)
@@ -269,30 +258,22 @@ class _Finder(Reader):
         name = hierarchy.name
         _, _, spec = self.parameters[name]
         lines = self._lines(hierarchy, raw, spec)
-        if not self.transformed:
-            return self._in_block(lines)
         at = self._insertion(name)
         if at < len(self.transformed):
             start = self.syntax.start(self.transformed[at].tokens.first)
             return Edit(start, start, "".join(f"{line}\n  " for line in lines))
-        block = self.program.blocks["transformed parameters"]
-        start = self.syntax.tokens[block.closing].start
-        return Edit(start, start, "".join(f"  {line}\n" for line in lines))
-
-    def _in_block(self, lines: Sequence[str]) -> Edit:
-        """The lines in the block of transformed parameters, which may hold none or be missing."""
+        text = "".join(f"  {line}\n" for line in lines)
         block = self.program.blocks.get("transformed parameters")
         if block is not None:
-            start = self.syntax.tokens[block.closing].start
-            return Edit(start, start, "".join(f"  {line}\n" for line in lines))
+            start = self.syntax.start(block.closing)
+            return Edit(start, start, text)
         start = self.syntax.start(self.program.blocks["model"].keyword)
-        text = "".join(f"  {line}\n" for line in lines)
         return Edit(start, start, f"transformed parameters {{\n{text}}}\n")
 
     def _lines(self, hierarchy: Hierarchy, raw: str, spec: TypeSpec) -> list[str]:
         prior, loop, name = hierarchy.statement, hierarchy.loop, hierarchy.name
         location, scale = (self._factor(part) for part in prior.arguments[-2:])
-        declared = self._type(spec)
+        declared = self.syntax.declared_type(spec)
         if hierarchy.walk is not None:
             steps, j = hierarchy.walk, hierarchy.walk.element
             line = f"for ({steps.head}) {name}[{j}] = {steps.location} + {scale} * {raw}[{j}];"
@@ -301,7 +282,7 @@ class _Finder(Reader):
             return [f"{declared} {name} = {location} + {scale} * {raw};"]
         if loop is not None:
             head = self.syntax.text(loop.heads[0])
-            j = self.syntax.word(loop.heads[0].first)
+            j = self.syntax.loop_variable(loop)
             line = f"for ({head}) {name}[{j}] = {location} + {scale} * {raw}[{j}];"
             return [f"{declared} {name};", line]
         ranks = [self._shape(part, set()) for part in prior.arguments[-2:]]
@@ -324,7 +305,5 @@ class _Finder(Reader):
         prior = hierarchy.statement
         more = ", ".join(self.syntax.text(part) for part in prior.arguments[:-2])
         standard = _STANDARD.get(prior.distribution, "std_normal()").format(more)
-        tokens = self.syntax.tokens
         variate = self.syntax.text(prior.variate).replace(hierarchy.name, raw, 1)
-        start, end = tokens[prior.tokens.first].start, tokens[prior.tokens.stop - 1].end
-        return Edit(start, end, f"{variate} ~ {standard};")
+        return Edit(*self.syntax.span(prior.tokens), f"{variate} ~ {standard};")

@@ -6,22 +6,18 @@ draws. In a generated program `y = f_jacobian(x);` becomes
     ct_log_jacobian += ct_f_lj(x);
     y = ct_f(x);
 
-A user-defined function is split in two. For one of Stan's own functions the log Jacobian comes from
-stanct's library and the value from `f_constrain`.
+A user-defined function is split in two. Stan's own functions are refused, but for `sum_to_zero`,
+whose log Jacobian is constant: what they make can be declared as a parameter.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from stanct.common.errors import UnsupportedError
-from stanct.stan.constraints import indented, wrapped
+from stanct.stan.constraints import wrapped
 from stanct.stan.rewrite import Edit, Rewriter, apply
-from stanct.stan.shapes import Scope
 from stanct.stan.syntax import (
-    MATRIX_TYPES,
-    VECTOR_TYPES,
     Call,
     Compound,
     Declare,
@@ -30,31 +26,19 @@ from stanct.stan.syntax import (
     Range,
     Simple,
     Statement,
-    TypeSpec,
+    walk,
 )
 
 _ENDING = "_jacobian"
-_ELEMENTWISE = frozenset({"lower_bound", "upper_bound", "lower_upper_bound", "offset_multiplier"})
-_OF_VECTORS = frozenset(
-    {"ordered", "positive_ordered", "simplex", "unit_vector", "cholesky_factor_corr"}
-    | {"cholesky_factor_cov", "corr_matrix", "cov_matrix"}
-)
-_OF_MATRICES = {
-    "stochastic_column": ("column_stochastic_matrix", 1, 0),
-    "stochastic_row": ("row_stochastic_matrix", 0, 1),
-}
 _CONSTANT = "sum_to_zero"
 
 
 class JacobianCalls:
     """The calls of one program and the edits that split them.
 
-    Parameters
-    ----------
-    rewriter
-        Receives the edits. Its other edits of words inside expressions must be complete.
-    accumulator
-        Name, with prefix, of the variable that collects the log Jacobian in transformed parameters.
+    The rewriter receives the edits, and its other edits of words inside expressions must be
+    complete. The accumulator is the variable that collects the log Jacobian in transformed
+    parameters.
     """
 
     def __init__(self, rewriter: Rewriter, accumulator: str) -> None:
@@ -62,28 +46,24 @@ class JacobianCalls:
         self._syntax = rewriter.program.syntax
         self._prefix = rewriter.prefix
         self._accumulator = accumulator
-        functions = rewriter.program.blocks.get("functions")
         self._user: dict[str, list[Function]] = {}
-        for function in functions.functions if functions else ():
+        for function in self._syntax.functions:
             name = self._syntax.word(function.name)
             if name.endswith(_ENDING):
                 self._user.setdefault(name, []).append(function)
 
     def take_apart(self) -> None:
         """Edit the transformed parameters, and the user-defined functions that they call."""
-        block = self._rewriter.program.blocks.get("transformed parameters")
-        if block is None:
-            return
-        called = self._called(Range(block.opening, block.closing))
-        self.rename(Range(block.opening, block.closing), self._rewriter.word_edits)
+        tokens = self._syntax.block_range("transformed parameters")
+        called = self._called(tokens)
+        self.rename(tokens, self._rewriter.word_edits)
         functions = [function for name in called for function in self._user.get(name, ())]
         for function in functions:
             self.rename(function.tokens, self._rewriter.word_edits)
-        scope = self._rewriter.shapes.globals()
-        self._collect(block.statements, scope, self._accumulator, self._rewriter.edits)
-        for function in functions:
-            start, end = self._span(function.tokens)
-            self._rewriter.edits.append(Edit(start, end, self._split(function)))
+        edits = self._rewriter.edits
+        statements = self._syntax.statements("transformed parameters")
+        self._collect(statements, self._accumulator, edits)
+        edits += [Edit(*self._syntax.span(one.tokens), self._split(one)) for one in functions]
 
     def rename(self, tokens: Range, edits: list[Edit]) -> None:
         """Rename every call to the function that computes only the value."""
@@ -98,17 +78,12 @@ class JacobianCalls:
 
     def drop_void_calls(self, statements: Sequence[Statement], edits: list[Edit]) -> None:
         """Remove the calls of functions that return no value."""
-        for statement, _ in self._rewriter.shapes.walk(statements, {}):
+        for statement in walk(statements):
             if isinstance(statement, Call) and statement.name.endswith(_ENDING):
                 edits.append(self._rewriter.removal(statement))
 
     def _calls(self, tokens: Range) -> list[int]:
-        word = self._syntax.word
-        return [
-            token
-            for token in range(*tokens)
-            if word(token).endswith(_ENDING) and word(token + 1) == "("
-        ]
+        return self._syntax.calls(tokens, lambda name: name.endswith(_ENDING))
 
     def _is_void(self, name: str) -> bool:
         return any(function.returns is None for function in self._user.get(name, ()))
@@ -125,9 +100,6 @@ class JacobianCalls:
                     waiting += [function.tokens for function in self._user.get(name, ())]
         return names
 
-    def _span(self, tokens: Range) -> tuple[int, int]:
-        return self._syntax.start(tokens.first), self._syntax.tokens[tokens.stop - 1].end
-
     # User-defined functions
 
     def _split(self, function: Function) -> str:
@@ -137,10 +109,8 @@ class JacobianCalls:
         return value + self._log_jacobian(function, f"{stem}_lj")
 
     def _value(self, function: Function) -> str:
-        edits: list[Edit] = []
-        for statement, _ in self._rewriter.shapes.walk([function.body], {}):
-            if isinstance(statement, Increment):
-                edits.append(self._rewriter.removal(statement))
+        increments = (one for one in walk([function.body]) if isinstance(one, Increment))
+        edits = [self._rewriter.removal(one) for one in increments]
         self.drop_void_calls([function.body], edits)
         return self._edited(function, edits)
 
@@ -148,13 +118,12 @@ class JacobianCalls:
         syntax, sum_name = self._syntax, f"{self._prefix}lj"
         edits: list[Edit] = []
         scope = self._rewriter.shapes.arguments(function)
-        self._collect([function.body], scope, sum_name, edits)
+        self._collect([function.body], sum_name, edits)
         for statement, seen in self._rewriter.shapes.walk([function.body], scope):
             if isinstance(statement, Increment):
                 edits += self._rewriter.redirection(statement, seen, sum_name)
             elif isinstance(statement, Simple) and statement.word == "return":
-                start, end = self._span(statement.tokens)
-                edits.append(Edit(start, end, f"return {sum_name};"))
+                edits.append(Edit(*syntax.span(statement.tokens), f"return {sum_name};"))
         start, end = syntax.start(function.tokens.first), syntax.tokens[function.name].end
         edits.append(Edit(start, end, f"real {name}"))
         if isinstance(function.body, Compound):
@@ -168,16 +137,15 @@ class JacobianCalls:
 
     def _edited(self, function: Function, edits: list[Edit]) -> str:
         text = self._rewriter.program.expanded
-        start, end = self._span(function.tokens)
-        return apply(text, edits + self._rewriter.word_edits, start, end)
+        return apply(text, edits + self._rewriter.word_edits, *self._syntax.span(function.tokens))
 
     # Statements with calls
 
     def _collect(
-        self, statements: Sequence[Statement], scope: Scope, accumulator: str, edits: list[Edit]
+        self, statements: Sequence[Statement], accumulator: str, edits: list[Edit]
     ) -> None:
         """Insert the log Jacobian of every call before the statement that contains the call."""
-        for statement, seen in self._rewriter.shapes.walk(statements, scope):
+        for statement in walk(statements):
             if isinstance(statement, Compound):
                 calls = self._in_head(statement)
             else:
@@ -187,12 +155,12 @@ class JacobianCalls:
                 self._refuse_conditions(statement.tokens, calls)
             if not calls:
                 continue
-            start, end = self._span(statement.tokens)
+            start, end = self._syntax.span(statement.tokens)
             lead, indent, tail = self._rewriter.room(statement, edits)
             lines = [
                 part
                 for call in calls
-                for line in self._lines(call, seen, accumulator)
+                for line in self._lines(call, accumulator)
                 for part in wrapped(line)
             ]
             added = lead + "".join(f"{line}\n{indent}" for line in lines)
@@ -223,105 +191,29 @@ class JacobianCalls:
             if any(self._syntax.word(token) in ("?", "&&", "||") for token in outside):
                 raise self._refusal(call, "in an expression that is not always evaluated")
 
-    def _lines(self, call: int, scope: Scope, accumulator: str) -> list[str]:
+    def _lines(self, call: int, accumulator: str) -> list[str]:
         """Write the statements that add the log Jacobian of one call."""
-        syntax, name = self._syntax, self._syntax.word(call)
+        name = self._syntax.word(call)
         stem = name.removesuffix(_ENDING)
-        arguments = syntax.split(Range(call + 2, syntax.partner[call + 1]))
-        texts = [self._rewriter.expression(argument) for argument in arguments]
-        if name in self._user:
-            return [f"{accumulator} += {self._prefix}{stem}_lj({', '.join(texts)});"]
         if stem == _CONSTANT:
             return []
-        if stem not in _ELEMENTWISE | _OF_VECTORS | _OF_MATRICES.keys():
-            raise self._refusal(call, "whose log Jacobian is not known")
-        ranks: list[int] = []
-        for argument in arguments:
-            shape = self._rewriter.shapes.shape(argument, scope)
-            if shape is None:
-                raise self._refusal(call, "of which it cannot be told whether it takes containers")
-            ranks.append(shape.rank)
-        own = 2 if stem in _OF_MATRICES or self._is_matrix(arguments[0], scope) else 1
-        loops = max(ranks[0] - own, 0)
-        if loops and stem in _ELEMENTWISE and self._declared(arguments[0], scope) is None:
-            raise self._refusal(call, "of which it cannot be told whether it takes matrices")
-        indices = [f"{self._prefix}i{k + 1}" for k in range(loops)]
-        elements = [
-            _indexed(text, indices) if rank > 0 else text
-            for text, rank in zip(texts, ranks, strict=True)
-        ]
-        plain = [self._is_vector(argument, scope) for argument in arguments]
-        lines = [f"{accumulator} += {self._library_call(stem, elements, ranks, plain)};"]
-        for k in reversed(range(loops)):
-            size = f"size({_indexed(texts[0], indices[:k])})"
-            lines = [f"for ({indices[k]} in 1 : {size}) {{", *indented(lines), "}"]
-        return lines
-
-    def _library_call(
-        self, stem: str, arguments: list[str], ranks: list[int], plain: list[bool]
-    ) -> str:
-        first, *rest = arguments
-        if stem in _OF_MATRICES:
-            function, more_rows, more_cols = _OF_MATRICES[stem]
-            sizes = [f"rows({first})", f"cols({first})"]
-            sizes = [
-                size + " + 1" * more
-                for size, more in zip(sizes, (more_rows, more_cols), strict=True)
-            ]
-            arguments = [f"to_vector({first})", *sizes]
-        elif stem in _OF_VECTORS:
-            function = stem
-            if stem == "cholesky_factor_cov" and len(rest) == 1:
-                arguments = [first, *rest, *rest]
-        else:
-            function = stem
-            if ranks[0] > 0:
-                containers = any(rank > 0 for rank in ranks[1:])
-                function += "_vectors" if containers else "_vector"
-                vectors = [
-                    text if is_vector else f"to_vector({text})"
-                    for text, is_vector in zip(arguments, plain, strict=True)
-                ]
-                size = f"{'size' if plain[0] else 'num_elements'}({first})"
-                same = [f"rep_vector({text}, {size})" for text in arguments]
-                wide = [
-                    vector if rank else repeated
-                    for vector, repeated, rank in zip(vectors, same, ranks, strict=True)
-                ]
-                arguments = wide if containers else [vectors[0], *rest]
-        function += "_lj"
-        self._rewriter.functions.add(function)
-        return f"{self._prefix}{function}({', '.join(arguments)})"
-
-    def _declared(self, argument: Range, scope: Scope) -> TypeSpec | None:
-        """Return the type of an argument that is the name of a variable."""
-        alone = argument.stop - argument.first == 1
-        return scope.get(self._syntax.word(argument.first)) if alone else None
-
-    def _is_matrix(self, argument: Range, scope: Scope) -> bool:
-        spec = self._declared(argument, scope)
-        return spec is not None and spec.base in MATRIX_TYPES
-
-    def _is_vector(self, argument: Range, scope: Scope) -> bool:
-        """Return whether an argument is certainly a vector, or an array of vectors."""
-        first, last = self._syntax.word(argument.first), self._syntax.word(argument.stop - 1)
-        if argument.stop - argument.first > 1:
-            return first == "[" and last == "'"
-        spec = self._declared(argument, scope)
-        return spec is not None and spec.base in VECTOR_TYPES and spec.base != "row_vector"
+        if name not in self._user:
+            raise self._syntax.refusal(
+                call,
+                f"a call of one of Stan's own `{_ENDING}` functions",
+                f"This kind of program cannot weight the log Jacobian that `{name}` adds.",
+                "Declare a parameter with that constraint, or add the log Jacobian by a "
+                "`jacobian +=` of your own, or leave out method= and engine=.",
+            )
+        arguments = self._syntax.split(self._syntax.inside(call + 1))
+        texts = ", ".join(map(self._rewriter.expression, arguments))
+        return [f"{accumulator} += {self._prefix}{stem}_lj({texts});"]
 
     def _refusal(self, call: int, what: str) -> UnsupportedError:
         name = self._syntax.word(call)
-        return self._syntax.source.refusal(
-            self._syntax.start(call),
+        return self._syntax.refusal(
+            call,
             f"a call of a `{_ENDING}` function {what}",
             f"This kind of program cannot express the call of `{name}` {what}.",
             "Compute its value in a statement of its own: one variable, whose shape is declared.",
         )
-
-
-def _indexed(text: str, indices: Sequence[str]) -> str:
-    if not indices:
-        return text
-    name = text if re.fullmatch(r"\w+", text) else f"({text})"
-    return f"{name}[{', '.join(indices)}]"

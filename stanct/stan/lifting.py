@@ -30,18 +30,9 @@ _SINGLE = frozenset({"hypergeometric", "wiener"})
 
 @dataclass(frozen=True, slots=True)
 class LiftableTerm:
-    """A density of scalars that can be moved out of its loops.
+    """A density of scalars that can be moved out of its loops, outermost first.
 
-    Attributes
-    ----------
-    statement
-        The statement that adds the density to the target.
-    nest
-        The loops that the density can leave, outermost first.
-    function, arguments
-        The Stan function and its arguments, the variate first.
-    is_discrete
-        Whether the function is a mass function.
+    Arguments of the function begin with the variate.
     """
 
     statement: Statement
@@ -54,29 +45,20 @@ class LiftableTerm:
 class ModelLoops:
     """Analysis of the loops of a model block. It makes no edits.
 
-    Parameters
-    ----------
-    rewriter
-        Provides the program and the edits of words in it.
-
     Attributes
     ----------
-    statements
-        Statements of the model block.
     data
         Names of data and transformed data.
-    seen
-        Mapping from the `id` of a statement to the variables that it can see.
-    path
-        Mapping from the `id` of a statement to the compound statements around it, outermost first.
+    seen, path
+        By the `id` of a statement, the variables that it can see, and the compound statements
+        around it, outermost first.
     terms
         Densities that can leave their loops, in the order of the text.
     """
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self._syntax = rewriter, rewriter.program.syntax
-        block = rewriter.program.blocks.get("model")
-        self.statements = block.statements if block else []
+        self.statements = self._syntax.statements("model")
         shapes = rewriter.shapes
         self._globals = set(shapes.globals())
         self.data = self._globals - rewriter.program.variable_names
@@ -154,7 +136,7 @@ class ModelLoops:
         """Return whether loops run over ranges that are known when the first one begins."""
         changed = self.changed(nest[0])
         for loop in nest:
-            bounds = self.bounds(loop)
+            bounds = self._syntax.loop_ends(loop)
             if len(bounds) != 2 or self.leaves_early(loop):
                 return False
             if loop is not nest[0] and any(self.names(bound) & changed for bound in bounds):
@@ -166,7 +148,7 @@ class ModelLoops:
 
         Otherwise the embedded engine does not recognise that an array of integers holds data.
         """
-        bounds = [bound for loop in nest for bound in self.bounds(loop)]
+        bounds = [bound for loop in nest for bound in self._syntax.loop_ends(loop)]
         return all(self.names(bound) <= self._globals for bound in bounds)
 
     def _varies(self, arguments: Sequence[Range], nest: Sequence[Compound]) -> bool:
@@ -180,32 +162,20 @@ class ModelLoops:
             for inner in walk(loop.body)
         )
 
-    def bounds(self, loop: Compound) -> list[Range]:
-        """Return the two bounds of a loop over a range, or the container of any other loop."""
-        return self._syntax.split(Range(loop.heads[0].first + 2, loop.heads[0].stop), ":")
-
-    def variable(self, loop: Compound) -> str:
-        """Return the name of a loop's variable."""
-        return self._syntax.word(loop.heads[0].first)
-
     def names(self, tokens: Range) -> set[str]:
         """Return the names in an expression."""
-        return {
-            self._syntax.word(token)
-            for token in range(*tokens)
-            if self._syntax.tokens[token].kind == "name"
-        }
+        return set(self._syntax.names(tokens))
 
     def changed(self, loop: Compound) -> set[str]:
         """Return every name that a loop assigns, including its own variable."""
-        changed = {self.variable(loop)}
+        changed = {self._syntax.loop_variable(loop)}
         for inner in walk(loop.body):
             if isinstance(inner, Declare):
                 changed |= {self._syntax.word(name) for name, _ in inner.names}
             elif isinstance(inner, Assign):
                 changed |= self.names(inner.left)
             elif isinstance(inner, Compound) and inner.word == "for":
-                changed.add(self.variable(inner))
+                changed.add(self._syntax.loop_variable(inner))
         return changed
 
     def whole(self, argument: Range, term: LiftableTerm) -> str | None:
@@ -225,9 +195,9 @@ class ModelLoops:
             inner = self.whole(index, term)
             return None if inner is None else f"{name}[{inner}]"
         size = (spec.array or spec.dims or (None,))[0]
-        upper = self.bounds(loop)[1]
+        upper = self._syntax.loop_ends(loop)[1]
         is_whole = (
-            word(index.first) == self.variable(loop)
+            word(index.first) == self._syntax.loop_variable(loop)
             and self.offset(loop) == "0"
             and size is not None
             and self._syntax.text(size) == self.bound(upper)
@@ -241,20 +211,20 @@ class ModelLoops:
         This holds if each iteration assigns at most its own element, before the statement. The
         container then holds the values that the density reads after the loop as well.
         """
-        own = [name, "[", self.variable(loop), "]"]
+        own = [name, "[", self._syntax.loop_variable(loop), "]"]
         for inner in walk(loop.body):
             if isinstance(inner, Declare):
                 if name in {self._syntax.word(token) for token, _ in inner.names}:
                     return False
             elif isinstance(inner, Assign) and name in self.names(inner.left):
-                left = [self._syntax.word(token) for token in range(*inner.left)]
-                if left != own or inner.tokens.first > statement.tokens.first:
+                late = inner.tokens.first > statement.tokens.first
+                if late or self._syntax.words(inner.left) != own:
                     return False
         return True
 
     def length(self, loop: Compound) -> str:
         """Return the number of iterations of a loop, as a Stan expression."""
-        upper, offset = self.bound(self.bounds(loop)[1]), self.offset(loop)
+        upper, offset = self.bound(self._syntax.loop_ends(loop)[1]), self.offset(loop)
         spec = self.seen[id(loop)].get(upper)
         lowest = spec.constraints.get("lower") if spec else None
         is_size = upper.isdecimal() or (lowest and self._syntax.text(lowest).isdecimal())
@@ -262,7 +232,7 @@ class ModelLoops:
 
     def runs(self, loop: Compound) -> str:
         """Return the condition that a loop has iterations; empty if that is sure."""
-        lower, upper = map(self.bound, self.bounds(loop))
+        lower, upper = map(self.bound, self._syntax.loop_ends(loop))
         least, spec = upper, self.seen[id(loop)].get(upper)
         if spec and "lower" in spec.constraints:
             least = self._syntax.text(spec.constraints["lower"])
@@ -273,7 +243,7 @@ class ModelLoops:
 
     def offset(self, loop: Compound) -> str:
         """Return the number before the first value of a loop's variable."""
-        lower = self.bound(self.bounds(loop)[0])
+        lower = self.bound(self._syntax.loop_ends(loop)[0])
         if lower.isdecimal() and int(lower) > 0:
             return str(int(lower) - 1)
         before = lower.removesuffix("+ 1").rstrip()
@@ -281,6 +251,4 @@ class ModelLoops:
 
     def bound(self, bound: Range) -> str:
         """Return a bound without the parentheses around it."""
-        while self._syntax.partner.get(bound.first) == bound.stop - 1:
-            bound = Range(bound.first + 1, bound.stop - 1)
-        return self._rewriter.expression(bound)
+        return self._rewriter.expression(self._syntax.bare(bound))

@@ -46,13 +46,7 @@ class _Sum(NamedTuple):
 
 
 class LoopSums:
-    """Redirects the terms of the model block, and moves densities out of its loops.
-
-    Parameters
-    ----------
-    rewriter
-        Receives the edits.
-    """
+    """Redirects the terms of the model block, and moves densities out of its loops."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self._prefix = rewriter, rewriter.prefix
@@ -77,14 +71,8 @@ class LoopSums:
     def write(self, accumulator: str, weight: str = "", *, by_loop: bool = False) -> None:
         """Make the edits.
 
-        Parameters
-        ----------
-        accumulator
-            Variable that receives the terms.
-        weight
-            Variable by which each term is multiplied; empty for none.
-        by_loop
-            Whether each loop that keeps terms collects them in a vector of its own.
+        Terms go to `accumulator`, each multiplied by the variable `weight` if there is one. With
+        `by_loop`, each loop that keeps terms collects them in a vector of its own.
         """
         total = _Sum(accumulator)
         sums = self._sums(total) if by_loop else {}
@@ -164,7 +152,7 @@ class LoopSums:
     def _turn(self, nest: Sequence[Compound]) -> str:
         """Return the number of the iteration, which is a counter for nested loops."""
         if len(nest) == 1:
-            return minus(self._loops.variable(nest[0]), self._loops.offset(nest[0]))
+            return minus(self._syntax.loop_variable(nest[0]), self._loops.offset(nest[0]))
         key = tuple(id(loop) for loop in nest)
         if key not in self._counters:
             self._counters[key] = f"{self._prefix}turn{len(self._counters) + 1}"
@@ -225,7 +213,7 @@ class LoopSums:
         return sum(each) + sum(term.nest[0] is statement for term in self._loops.terms)
 
     def _is_worth_a_sum(self, loop: Compound) -> bool:
-        bounds = self._loops.bounds(loop) if loop.word == "for" else []
+        bounds = self._syntax.loop_ends(loop) if loop.word == "for" else []
         if len(bounds) != 2 or self._loops.leaves_early(loop):
             return False
         last = self._loops.bound(bounds[1])
@@ -280,9 +268,7 @@ class LoopSums:
             for inner in walk(loop.body)
             if self._in_place.get(id(inner)) == []
         ]
-        first, last = self._syntax.start(loop.tokens.first), loop.tokens.stop - 1
-        end = self._syntax.tokens[last].end
-        text = apply(rewriter.program.expanded, removals, first, end)
+        text = apply(rewriter.program.expanded, removals, *self._syntax.span(loop.tokens))
         return (
             "//" not in text
             and "/*" not in text
@@ -298,8 +284,7 @@ class LoopSums:
         if not lines:
             rewriter.edits.append(rewriter.removal(statement))
             return
-        start = self._syntax.start(statement.tokens.first)
-        end = self._syntax.tokens[statement.tokens.stop - 1].end
+        start, end = self._syntax.span(statement.tokens)
         lead, indent, tail = (
             rewriter.room(statement, rewriter.edits)
             if len(lines) > 1

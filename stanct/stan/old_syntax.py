@@ -25,14 +25,7 @@ _ENDS = (("_ccdf_log", "_lccdf"), ("_cdf_log", "_lcdf"), ("_log", ""))
 def in_new_words(text: str, at: int, message: str) -> str | None:
     """A sentence on what replaces what Stan no longer has; None where that is not known.
 
-    Parameters
-    ----------
-    text
-        The whole program.
-    at
-        Offset of the fault.
-    message
-        stanc's message.
+    The fault is at this offset of the whole program, and the message is stanc's.
     """
     if '"lp__" clashes' in message:
         return "Stan removed `lp__`: write `target += …` to add to it, and `target()` to read it."

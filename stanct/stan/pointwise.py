@@ -30,12 +30,10 @@ _BLOCKS = ("functions", "data", "transformed data", "parameters", "transformed p
 
 @dataclass(frozen=True)
 class Pointwise:
-    """The program, and what it computes.
+    """The program, with the user's data and parameters, and what it computes.
 
     Attributes
     ----------
-    code
-        Stan program with the user's data and parameters.
     log_prior
         Name of the generated quantity with the log prior.
     log_likelihood
@@ -59,12 +57,7 @@ class _Place:
 
 
 def pointwise(program: Program, prefix: str) -> Pointwise:
-    """Write the program.
-
-    Parameters
-    ----------
-    program
-        A program without `~` in its model block, such as the density program.
+    """Write the program of one without `~` in its model block, such as the density program.
 
     Raises
     ------
@@ -85,21 +78,16 @@ class _Writer:
         self.complete = self.dependence.likelihood_call is None
 
     def _data_names(self) -> set[str]:
-        transformed = self.syntax.blocks.get("transformed data")
-        own = {
-            self.syntax.word(name)
-            for statement in (transformed.statements if transformed else ())
-            for name, _ in getattr(statement, "names", ())
-        }
+        own = {self.syntax.word(name) for _, name in self.syntax.declarations("transformed data")}
         return own | set(self.program.data_names)
 
     def written(self) -> Pointwise:
-        for token in range(len(self.syntax.tokens)):
-            if self.syntax.word(token) == "target" and self.syntax.word(token + 1) == "(":
-                raise self._refusal(token, "the model reads its own target")
+        everywhere = Range(0, len(self.syntax.tokens))
+        for token in self.syntax.calls(everywhere, lambda name: name == "target"):
+            raise self._refusal(token, "the model reads its own target")
         self.rewriter.normalise_names()
-        block = self.program.blocks["model"]
-        places = list(self._places(block.statements, self.globals, frozenset(), ()))
+        model = self.syntax.statements("model")
+        places = list(self._places(model, self.globals, frozenset(), ()))
         for place in places:
             if isinstance(place.statement, Tilde):
                 raise self._refusal(place.statement.tokens.first, "`~` is left in the model")
@@ -179,27 +167,22 @@ class _Writer:
         opening = variate.first + 1
         if self.syntax.word(opening) != "[" or self.syntax.partner[opening] != variate.stop - 1:
             return None
-        inside = Range(opening + 1, variate.stop - 1)
-        text = self.syntax.text(inside)
+        text = self.syntax.text(self.syntax.inside(opening))
         return text if re.fullmatch(r"\w+", text) else None
 
     def _densities(self, value: Range) -> Iterator[tuple[str, Range, Range]]:
         """Each call of a density: its distribution, its variate, and the whole call."""
-        for token in range(value.first, value.stop - 1):
-            match = _DENSITY.match(self.syntax.word(token))
-            if match and self.syntax.word(token + 1) == "(":
-                closing = self.syntax.partner[token + 1]
-                inside = Range(token + 2, closing)
-                variate = self.syntax.split(inside, "|")[0]
-                yield match["name"], variate, Range(token, closing + 1)
+        for token in self.syntax.calls(value, lambda name: _DENSITY.match(name) is not None):
+            inside = self.syntax.inside(token + 1)
+            variate, _ = self.syntax.conditioned(inside)
+            name = _DENSITY.sub(r"\g<name>", self.syntax.word(token))
+            yield name, variate, Range(token, inside.stop + 1)
 
     def _loop(self, statement: Increment, place: _Place, name: str) -> None:
         """Write one call for all elements of a vector as a loop over them."""
         n = f"{self.prefix}n"
         first = statement.value.first
-        closing = self.syntax.partner[first + 1]
-        sides = self.syntax.split(Range(first + 2, closing), "|")
-        arguments = self.syntax.split(sides[1]) if len(sides) > 1 else []
+        _, arguments = self.syntax.conditioned(self.syntax.inside(first + 1))
         lines, elements = [], []
         for number, argument in enumerate(arguments, 1):
             text = self.rewriter.expression(argument)
@@ -218,10 +201,8 @@ class _Writer:
         lines.append(f"for ({n} in 1:size({name})) {{")
         lines.append(f"  {self.observed[name]}[{n}] += {function}({name}[{n}]{given});")
         lines.append("}")
-        start = self.syntax.start(statement.tokens.first)
-        end = self.syntax.tokens[statement.tokens.stop - 1].end
         body = "".join(f"\n  {line}" for line in lines)
-        self.rewriter.edits.append(Edit(start, end, f"{{{body}\n}}"))
+        self.rewriter.edits.append(Edit(*self.syntax.span(statement.tokens), f"{{{body}\n}}"))
 
     def _refuse_truncated(self, place: _Place) -> None:
         """Refuse prior terms that stand under a condition on an observation.
@@ -233,17 +214,13 @@ class _Writer:
             return
         if any(term.part == "likelihood" for term in self.dependence.terms(place.statement)):
             return
-        names = {
-            self.syntax.word(token)
-            for head in place.conditions
-            for token in range(head.first, head.stop)
-        }
+        names = {word for head in place.conditions for word in self.syntax.words(head)}
         if names & set(self.observed):
             raise self._refusal(place.statement.tokens.first, "a likelihood is truncated")
 
     def _refusal(self, token: int, reason: str) -> ProgramError:
-        return self.syntax.source.refusal(
-            self.syntax.start(token),
+        return self.syntax.refusal(
+            token,
             reason,
             f"Prior and likelihood cannot be told apart here: {reason}.",
             "Write `log_lik` in the generated quantities.",

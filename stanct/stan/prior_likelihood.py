@@ -6,16 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from stanct.common.errors import ProgramError
 from stanct.stan.dependence import Dependence, Term
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import Increment, Tilde
-from stanct.stan.target_calls import TargetCalls
+from stanct.stan.target_calls import redirect_reads
 
 _INSTEAD = 'use kind="joint", whose base is always proper'
 
@@ -61,7 +58,14 @@ def weighted(program: Program, prefix: str) -> str:
     dependence = Dependence(program)
     _refuse(program, dependence)
     _refuse_mixed(program, dependence)
-    _refuse_unattributed(program, dependence)
+    # A weight on the wrong part would change the posterior.
+    for token in dependence.unattributed:
+        raise program.syntax.refusal(
+            token,
+            "a term that may be prior or likelihood",
+            "This term depends on data and on parameters, and no density tells which part it is.",
+            "Mark it `// stanct: prior` or `// stanct: likelihood` at the end of its line.",
+        )
     rewriter = _split(program, prefix, dependence)
     return render(
         "weighted.stan.jinja",
@@ -78,9 +82,8 @@ def _split(program: Program, prefix: str, dependence: Dependence) -> Rewriter:
     rewriter.normalise_names()
     rewriter.keep_constants()
     accumulators = {part: f"{prefix}log_{part}" for part in ("prior", "likelihood")}
-    block = program.blocks.get("model")
-    statements = block.statements if block else ()
-    for statement, scope in rewriter.shapes.walk(statements, rewriter.shapes.globals()):
+    model = program.syntax.statements("model")
+    for statement, scope in rewriter.shapes.walk(model, rewriter.shapes.globals()):
         if isinstance(statement, Tilde):
             part = dependence.terms(statement)[0].part
             rewriter.tilde(statement, scope, accumulators[part])
@@ -90,9 +93,8 @@ def _split(program: Program, prefix: str, dependence: Dependence) -> Rewriter:
                 rewriter.redirect(statement, scope, accumulators[terms[0].part])
             else:
                 _distribute(rewriter, statement, scope, terms, accumulators)
-    TargetCalls(rewriter, "target()").redirect(
-        {"transformed parameters": "0", "model": " + ".join(accumulators.values())}
-    )
+    collected = {"transformed parameters": "0", "model": " + ".join(accumulators.values())}
+    redirect_reads(rewriter, "target()", collected)
     return rewriter
 
 
@@ -100,8 +102,8 @@ def _refuse(program: Program, dependence: Dependence) -> None:
     syntax = program.syntax
     call = dependence.likelihood_call
     if call is not None:
-        raise syntax.source.refusal(
-            syntax.start(call),
+        raise syntax.refusal(
+            call,
             "a function that adds to the target is given data",
             f"`{syntax.word(call)}` is given data, and adds to the target what cannot be split.",
             "Write its terms in the model block, or as `target += f(...)` of a plain function; "
@@ -109,8 +111,8 @@ def _refuse(program: Program, dependence: Dependence) -> None:
         )
     if not dependence.has_likelihood:
         block = program.blocks.get("model")
-        raise syntax.source.refusal(
-            syntax.start(block.keyword) if block else 0,
+        raise syntax.refusal(
+            block.keyword if block else 0,
             "no likelihood",
             "No statement of the model is a likelihood: the variate of none depends on data.",
             "Mark what is likelihood by `// stanct: likelihood` at the end of its line, or "
@@ -119,45 +121,23 @@ def _refuse(program: Program, dependence: Dependence) -> None:
 
 
 def _refuse_mixed(program: Program, dependence: Dependence) -> None:
-    _refuse_first(
-        program,
-        dependence.mixed,
-        "prior and likelihood in one term",
-        "This term holds densities of data and densities of parameters alone, which cannot be "
-        "taken apart.",
-        "Add the prior to the target by a statement of its own, or mark the whole term "
-        f"`// stanct: likelihood` at the end of its line, or {_INSTEAD}.",
-    )
-
-
-def _refuse_unattributed(program: Program, dependence: Dependence) -> None:
-    """Refuse terms that may be either: a weight on the wrong part would change the posterior."""
-    _refuse_first(
-        program,
-        dependence.unattributed,
-        "a term that may be prior or likelihood",
-        "This term depends on data and on parameters, and no density tells which part it is.",
-        "Mark it `// stanct: prior` or `// stanct: likelihood` at the end of its line.",
-    )
-
-
-def _refuse_first(
-    program: Program, tokens: Sequence[int], construct: str, said: str, remedy: str
-) -> None:
-    """Refuse the first of the terms that begin at these tokens, if there is one."""
-    source = program.syntax.source
-    if tokens:
-        raise source.refusal(program.syntax.start(tokens[0]), construct, said, remedy)
+    for token in dependence.mixed:
+        raise program.syntax.refusal(
+            token,
+            "prior and likelihood in one term",
+            "This term holds densities of data and densities of parameters alone, which cannot be "
+            "taken apart.",
+            "Add the prior to the target by a statement of its own, or mark the whole term "
+            f"`// stanct: likelihood` at the end of its line, or {_INSTEAD}.",
+        )
 
 
 def _refuse_improper(program: Program, dependence: Dependence) -> None:
     syntax = program.syntax
     for name in dependence.without_prior():
-        token = next(
-            token for _, token, _ in program.parameter_declarations() if syntax.word(token) == name
-        )
-        raise syntax.source.refusal(
-            syntax.start(token),
+        token = next(k for _, k in syntax.declarations("parameters") if syntax.word(k) == name)
+        raise syntax.refusal(
+            token,
             "a parameter without prior",
             f"`{name}` has no prior and no bounded support, so the prior at β = 0 is improper.",
             f"Give it one, such as `{name} ~ normal(0, 1);` (mark a statement that was taken for "
@@ -177,7 +157,14 @@ def _distribute(
     shapes = [rewriter.shapes.shape(term.tokens, scope) for term in terms]
     ranks = {None if shape is None else min(shape.rank, 1) for shape in shapes}
     if len(ranks) > 1 or None in ranks:
-        raise _mixed(rewriter, statement)
+        raise syntax.refusal(
+            statement.tokens.first,
+            "prior and likelihood in one sum",
+            "This increment adds prior and likelihood terms of which it cannot be told whether "
+            "they are scalars or containers.",
+            "Write one `target +=` for the prior and one for the likelihood, or mark the statement "
+            "`// stanct: prior` or `// stanct: likelihood`.",
+        )
     opening, closing = "", ""
     if ranks == {1}:
         shape = shapes[0] if len(set(shapes)) == 1 else None
@@ -207,15 +194,3 @@ def _distribute(
         head = f";{' ' + comments if comments else ''}\n{indent}"
     end = tokens[statement.tokens.stop - 1].end
     rewriter.edits.append(Edit(end, end, tail))
-
-
-def _mixed(rewriter: Rewriter, statement: Increment) -> ProgramError:
-    syntax = rewriter.program.syntax
-    return syntax.source.refusal(
-        syntax.start(statement.tokens.first),
-        "prior and likelihood in one sum",
-        "This increment adds prior and likelihood terms of which it cannot be told whether they "
-        "are scalars or containers.",
-        "Write one `target +=` for the prior and one for the likelihood, or mark the statement "
-        "`// stanct: prior` or `// stanct: likelihood`.",
-    )

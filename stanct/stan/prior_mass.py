@@ -28,9 +28,9 @@ def corrections(program: Program) -> tuple[str, ...] | None:
         return ()
     dependence = Dependence(program)
     syntax = program.syntax
-    blocks = [program.blocks.get(name) for name in ("transformed parameters", "model")]
+    statements = [*syntax.statements("transformed parameters"), *syntax.statements("model")]
     by_hand, sums = set[tuple[int, str]](), set(accumulators(program))
-    for statement in (one for block in blocks if block for one in walk(block.statements)):
+    for statement in walk(statements):
         terms = dependence.terms(statement) if isinstance(statement, Increment) else []
         priors = [term for term in terms if term.part == "prior"]
         if priors:
@@ -52,12 +52,6 @@ def corrections(program: Program) -> tuple[str, ...] | None:
 
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:
     """A Stan program of one real parameter whose log density is the sum of the expressions."""
-    blocks = (program.blocks.get(name) for name in _BEFORE)
-    syntax = program.syntax
-    texts = [
-        program.expanded[syntax.start(block.keyword) : syntax.tokens[block.closing].end]
-        for block in blocks
-        if block is not None
-    ]
+    texts = [program.syntax.block_text(name) for name in _BEFORE if name in program.blocks]
     terms = "".join(f"  target += {expression};\n" for expression in expressions)
     return "\n".join([*texts, "parameters {\n  real at;\n}", f"model {{\n{terms}}}\n"])

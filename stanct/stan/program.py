@@ -17,12 +17,6 @@ from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
 
-MOST_PARAMETERS = 2000
-"""Maximum number of declared parameters, and of all other variables of draws.
-
-The engine's time grows with the square of both, to minutes.
-"""
-
 
 @dataclass(frozen=True)
 class Declaration:
@@ -30,16 +24,13 @@ class Declaration:
 
     Attributes
     ----------
-    name, type
-        Name and base type of the variable; the type is e.g. `vector`, `simplex` or `tuple`.
-    array_dims, dims
-        The sizes in `array[...]` and after the base type, as written.
-    constraints
-        Mapping from `lower`, `upper`, `offset` and `multiplier` to the expressions as written.
+    type
+        Its base type, e.g. `vector`, `simplex` or `tuple`.
+    array_dims, dims, constraints
+        The sizes in `array[...]` and after the base type, and the expressions of `lower`, `upper`,
+        `offset` and `multiplier`, as written.
     line, column, path
         Position of the name in the user's file, counted from 1.
-    spec
-        The declared type with its position in the program.
     """
 
     name: str
@@ -55,14 +46,9 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Ends:
-    """The two programs between which a path leads.
+    """The programs at β = 1 and at β = 0 between which a path leads.
 
-    Attributes
-    ----------
-    full, base
-        The programs at β = 1 and at β = 0.
-    data
-        Mapping from the names of the base's data to those in the joined program.
+    `data` maps the names of the base's data to those in the joined program.
     """
 
     full: Program
@@ -182,23 +168,17 @@ class Program:
         if path is not None:
             folders.append(Path(path).parent)
         text = SourceText.expand(source, path or f"{name}.stan", folders)
-        try:
-            text.text.encode()
-        except UnicodeEncodeError as cause:
-            told = "This is half of a character, which no file in UTF-8 can hold."
-            raise text.error(cause.start, told, "Remove it.") from None
         syntax = Syntax(text)
         data = _declarations(syntax, "data")
         parameters = _declarations(syntax, "parameters")
         if not parameters:
             block = syntax.blocks.get("parameters")
-            raise text.refusal(
-                syntax.start(block.keyword) if block else 0,
+            raise syntax.refusal(
+                block.keyword if block else 0,
                 NO_PARAMETERS,
                 "The program has no parameters, so there is nothing to temper.",
                 "Declare what is to be sampled in a `parameters` block.",
             )
-        _check_count(syntax, MOST_PARAMETERS + len(parameters))
         return cls(name, path, source, text.text, syntax, data, parameters)
 
     @property
@@ -244,59 +224,29 @@ class Program:
 
     def _declared(self, name: str) -> Iterator[str]:
         """Yield the names that a block declares for all of it."""
-        block = self.blocks.get(name)
-        for statement in block.statements if block else ():
-            if isinstance(statement, Declare):
-                yield from (self.syntax.word(token) for token, _ in statement.names)
+        return (self.syntax.word(token) for _, token in self.syntax.declarations(name))
 
     def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
         """Yield the statement, the token of the name, and the type of each parameter."""
-        for statement in self.blocks["parameters"].statements:
-            if isinstance(statement, Declare):
-                for name, _ in statement.names:
-                    yield statement, name, statement.type
-
-
-def _check_count(syntax: Syntax, most: int) -> None:
-    """Refuse more variables than the engine reads in seconds; another form adds some of its own."""
-    count = 0
-    for kind in ("transformed parameters", "generated quantities"):
-        block = syntax.blocks.get(kind)
-        for statement in block.statements if block else ():
-            count += len(statement.names) if isinstance(statement, Declare) else 0
-            if count > most:
-                raise syntax.source.error(
-                    syntax.start(statement.tokens.first),
-                    "The program declares more than "
-                    f"{most} transformed parameters and generated quantities.",
-                    "Declare them as the elements of vectors, such as `vector[5000] x;`.",
-                )
+        for statement, name in self.syntax.declarations("parameters"):
+            yield statement, name, statement.type
 
 
 def _declarations(syntax: Syntax, block_name: str) -> tuple[Declaration, ...]:
-    block = syntax.blocks.get(block_name)
     declarations: list[Declaration] = []
-    for statement in block.statements if block else ():
+    for statement in syntax.statements(block_name):
         if isinstance(statement, Simple) and not statement.word:
             continue
-        start = syntax.start(statement.tokens.first)
         if not isinstance(statement, Declare):
-            raise syntax.source.error(
-                start, f"The `{block_name}` block holds a statement; it takes declarations only."
-            )
+            told = f"The `{block_name}` block holds a statement; it takes declarations only."
+            raise syntax.error(statement.tokens.first, told)
         spec = statement.type
         for name, value in statement.names:
             if value is not None:
-                raise syntax.source.error(
-                    syntax.start(name),
+                raise syntax.error(
+                    name,
                     f"`{syntax.word(name)}` is given a value in the `{block_name}` block.",
                     f"Move it to `transformed {block_name}`.",
-                )
-            if block_name == "parameters" and len(declarations) == MOST_PARAMETERS:
-                raise syntax.source.error(
-                    syntax.start(name),
-                    f"The program declares more than {MOST_PARAMETERS} parameters.",
-                    "Declare them as the elements of vectors, such as `vector[5000] x;`.",
                 )
             place = syntax.source.place(syntax.start(name))
             declarations.append(

@@ -7,16 +7,7 @@ from typing import NamedTuple
 
 from stanct.stan.program import Program
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import (
-    Compound,
-    Declare,
-    Increment,
-    Range,
-    Statement,
-    Tilde,
-    TypeSpec,
-    walk,
-)
+from stanct.stan.syntax import Compound, Declare, Increment, Range, Statement, Tilde, TypeSpec, walk
 
 _DENSITY = re.compile(r"(\w+)_lu?pdf")
 
@@ -31,10 +22,8 @@ class Parts(NamedTuple):
     head, element
         What stands in the parentheses of the `for` over the elements, and the index there. Without
         a loop `head` is None.
-    location, scale
-        Expressions: of one element in a loop, of all elements without one.
-    ranks
-        Ranks of both.
+    location, scale, ranks
+        Expressions, of one element in a loop, of all elements without one, and their ranks.
     """
 
     size: str | None
@@ -47,9 +36,8 @@ class Parts(NamedTuple):
     def lines(self, location: str, scale: str, index: str) -> list[str]:
         """Statements that declare two arrays of these names, and put every element into them.
 
-        `index` is the name of an index that the program does not use.
-
-        Elements that follow no rule of the hierarchy, such as the first one of a walk, get 0 and 1.
+        `index` is a name that the program does not use. Elements that follow no rule of the
+        hierarchy, such as the first one of a walk, get 0 and 1.
         """
         size = self.size or "1"
         declared = [
@@ -79,13 +67,10 @@ class Reader:
             self.syntax.word(token): (statement, token, spec)
             for statement, token, spec in program.parameter_declarations()
         }
-        transformed = program.blocks.get("transformed parameters")
-        self.transformed = list(transformed.statements) if transformed else []
+        self.transformed = list(self.syntax.statements("transformed parameters"))
         # A program that reads its own log density has another one in other coordinates.
-        self.reads_target = any(
-            token.text == "target" and self.syntax.word(k + 1) == "("
-            for k, token in enumerate(self.syntax.tokens)
-        )
+        everywhere = Range(0, len(self.syntax.tokens))
+        self.reads_target = bool(self.syntax.calls(everywhere, lambda name: name == "target"))
 
     def _prior(self, statement: Statement) -> Tilde | None:
         """A `~`, or `target += normal_lpdf(theta | mu, tau);` as one; None for others."""
@@ -171,12 +156,11 @@ class Reader:
         if self._words(tokens)[:2] == ["rep_vector", "("]:
             return self.syntax.partner[tokens.first + 1] == tokens.stop - 1
         containers = [
-            spec for word in self._outer_names(tokens) if (spec := self.scope.get(word)) is not None
+            spec for word in self.syntax.names(tokens) if (spec := self.scope.get(word)) is not None
         ]
         ranked = [spec for spec in containers if spec.rank]
-        plain = all(self.syntax.word(k) not in ("[", "'", "?") for k in range(*tokens))
         return (
-            plain
+            {"[", "'", "?"}.isdisjoint(self._words(tokens))
             and bool(ranked)
             and all(spec.base == "vector" and not spec.array for spec in ranked)
         )
@@ -188,9 +172,6 @@ class Reader:
             scope[name] = TypeSpec("int", (), {}, (), (), tokens)
         found = self.shapes.shape(tokens, scope)
         return None if found is None else found.rank
-
-    def _outer_names(self, tokens: Range) -> list[str]:
-        return [self.syntax.word(k) for k in range(*tokens) if self.syntax.tokens[k].kind == "name"]
 
     # Loops
 
@@ -205,9 +186,7 @@ class Reader:
         """Whether `for (j in 1:J) name[j] ~ …` runs over every element."""
         if spec.rank != 1:
             return False
-        head = loop.heads[0]
-        variable = self.syntax.word(head.first)
-        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
+        variable, ends = self.syntax.loop_variable(loop), self.syntax.loop_ends(loop)
         (size,) = spec.array or spec.dims
         return (
             words == [name, "[", variable, "]"]
@@ -262,7 +241,7 @@ class Reader:
     # Texts
 
     def _words(self, tokens: Range) -> list[str]:
-        return [self.syntax.word(token) for token in range(*tokens)]
+        return self.syntax.words(tokens)
 
     def _names(self, tokens: Range) -> set[str]:
         """Names of variables in a range; names of functions that are called do not count."""
@@ -280,12 +259,6 @@ class Reader:
             for token in self.syntax.outermost(tokens)
         )
         return text if alone else f"({text})"
-
-    def _type(self, spec: TypeSpec) -> str:
-        """The declared type without offset and multiplier."""
-        array = ", ".join(self.syntax.text(size) for size in spec.array)
-        dims = ", ".join(self.syntax.text(size) for size in spec.dims)
-        return f"{f'array[{array}] ' if array else ''}{spec.base}{f'[{dims}]' if dims else ''}"
 
     def _free_index(self) -> str:
         words = {token.text for token in self.syntax.tokens}

@@ -10,6 +10,7 @@ from itertools import takewhile
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from stanct.common.resources import resource_folder
+from stanct.common.version import __version__
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
 
@@ -133,8 +134,6 @@ def _environment() -> Environment:
 
 def render(template: str, program: Program, prefix: str, **values: object) -> str:
     """Render a template. It inserts `values` and never parses them as a template."""
-    from stanct.common.version import __version__
-
     return (
         _environment()
         .get_template(template)
@@ -144,7 +143,5 @@ def render(template: str, program: Program, prefix: str, **values: object) -> st
 
 def render_export(name: str, values: Mapping[str, object]) -> str:
     """Render a file that goes with an exported program, such as `run.py`."""
-    from stanct.common.version import __version__
-
     template = _environment().get_template(f"export/{name}.jinja")
     return template.render(version=__version__, **values)

@@ -54,14 +54,8 @@ class Rewriter:
 
     Attributes
     ----------
-    program, prefix
-        The user's program, and the prefix of every name that stanct adds to it.
-    shapes
-        Shapes of the program's expressions.
-    edits
-        Changes of the expanded text, other than `word_edits`; filled by the methods.
-    word_edits
-        Changes that replace words inside expressions.
+    edits, word_edits
+        Changes of the expanded text, and those that replace words inside expressions.
     functions
         Library functions, without prefix, that the new code calls.
     braced
@@ -82,9 +76,8 @@ class Rewriter:
     def __post_init__(self) -> None:
         self._syntax: Syntax = self.program.syntax
         self._loops = 0
-        functions = self.program.blocks.get("functions")
         self._user: dict[str, list[Function]] = {}
-        for function in functions.functions if functions else ():
+        for function in self._syntax.functions:
             self._user.setdefault(self._syntax.word(function.name), []).append(function)
 
     def text(self, start: int = 0, end: int | None = None) -> str:
@@ -115,19 +108,14 @@ class Rewriter:
                     if isinstance(statement, Tilde):
                         self.tilde(statement, seen, "target")
 
-    def model(self, accumulator: str, weight: str = "") -> None:
-        """Redirect the terms of the model block to `accumulator`, with every constant kept.
-
-        Each term is multiplied by the variable `weight`, if there is one.
-        """
-        block = self.program.blocks.get("model")
-        if block is None:
-            return
-        for statement, scope in self.shapes.walk(block.statements, self.shapes.globals()):
+    def model(self, accumulator: str) -> None:
+        """Redirect the terms of the model block to `accumulator`, with every constant kept."""
+        model = self._syntax.statements("model")
+        for statement, scope in self.shapes.walk(model, self.shapes.globals()):
             if isinstance(statement, Tilde):
-                self.tilde(statement, scope, accumulator, weight)
-            elif isinstance(statement, Increment) and (weight or accumulator != "target"):
-                self.redirect(statement, scope, accumulator, weight)
+                self.tilde(statement, scope, accumulator)
+            elif isinstance(statement, Increment) and accumulator != "target":
+                self.redirect(statement, scope, accumulator)
 
     def redirect(
         self,
@@ -152,13 +140,11 @@ class Rewriter:
         shape = self.shapes.shape(statement.value, scope)
         is_sum = shape is None or shape.rank > 0
         opening = f"{self.summation(shape)}(" if is_sum else "(" * bool(weight)
+        start, end = self._syntax.span(statement.value)
         if is_sum or (weight and not self._is_factor(statement.value)):
-            start = self._syntax.start(statement.value.first)
-            end = self._syntax.tokens[statement.value.stop - 1].end
             edits.append(Edit(start, start, f"{_factor(weight)}{opening}"))
             edits.append(Edit(end, end, ")"))
         elif weight:
-            start = self._syntax.start(statement.value.first)
             edits.append(Edit(start, start, _factor(weight)))
         return edits
 
@@ -197,7 +183,7 @@ class Rewriter:
         function = self._with_constants(statement, function, scope)
         self.edits.append(Edit(start, start, f"{head}{function}("))
         first_edit = len(self.edits) - 1
-        variate_end = syntax.tokens[statement.variate.stop - 1].end
+        _, variate_end = syntax.span(statement.variate)
         name = syntax.tokens[statement.tilde + 1]
         if not statement.arguments:
             self.edits.append(Edit(variate_end, opening.end, ""))
@@ -215,12 +201,8 @@ class Rewriter:
     def _align(self, start: int, opening: int, closing: int, moved: int) -> None:
         """Move lines that continue a list of arguments below its first one, as that one moves.
 
-        Parameters
-        ----------
-        start, opening, closing
-            Offsets of the statement, of the place behind its `(`, and of its `)`.
-        moved
-            By how many characters the first argument moves to the right.
+        The first argument moves by `moved` characters to the right. The offsets are those of the
+        statement, of the place behind its `(`, and of its `)`.
         """
         text = self.program.expanded
         if "\n" in text[start:opening]:
@@ -275,11 +257,15 @@ class Rewriter:
         first = statement.tokens.first
         return first in self.braced or self._syntax.word(first - 1) in (";", "{", "}")
 
+    def retyped(self, declared: Range, plain: str) -> Edit:
+        """The edit that writes another type, apart from a name that follows the old one at once."""
+        start, end = self._syntax.span(declared)
+        return Edit(start, end, plain if self.program.expanded[end].isspace() else f"{plain} ")
+
     def removal(self, statement: Statement) -> Edit:
         """Return the edit that removes a statement, with its line if nothing else is on it."""
         text = self.program.expanded
-        start = self._syntax.start(statement.tokens.first)
-        end = self._syntax.tokens[statement.tokens.stop - 1].end
+        start, end = self._syntax.span(statement.tokens)
         if not self.stands_free(statement):
             return Edit(start, end, "{ }")
         line_start, line_end = text.rfind("\n", 0, start), text.find("\n", end)
@@ -307,9 +293,9 @@ class Rewriter:
             found.add(SUFFIX[name])
         if len(found) == 1:
             return found.pop()
-        place = self._syntax.start(statement.tilde + 1)
+        place = statement.tilde + 1
         if not found:
-            raise self.program.syntax.source.refusal(
+            raise self._syntax.refusal(
                 place,
                 "an unknown distribution",
                 f"`{name}` is neither one of Stan's distributions nor defined in `functions`.",
@@ -318,7 +304,7 @@ class Rewriter:
         shape = self.shapes.shape(statement.variate, scope)
         if shape is not None and shape.integer is not None:
             return "_lpmf" if shape.integer else "_lpdf"
-        raise self.program.syntax.source.refusal(
+        raise self._syntax.refusal(
             place,
             "a density or a mass function",
             f"`{name}` has both {name}_lpdf and {name}_lpmf; which one is meant cannot be told.",
@@ -393,16 +379,15 @@ class Rewriter:
 
     def _refuse_effects(self, statement: Tilde) -> None:
         """Raise an error if a repeated argument calls a function that adds to the target."""
-        word = self._syntax.word
         for argument in statement.arguments:
-            for token in range(*argument):
-                if word(token).endswith("_lp") and word(token + 1) == "(":
-                    raise self._syntax.source.refusal(
-                        self._syntax.start(token),
-                        "a call that adds to the target in a truncation",
-                        f"`{word(token)}` adds to the target; this truncation would repeat it.",
-                        "Give its value a name first, and use the name here.",
-                    )
+            for token in self._syntax.calls(argument, lambda name: name.endswith("_lp")):
+                name = self._syntax.word(token)
+                raise self._syntax.refusal(
+                    token,
+                    "a call that adds to the target in a truncation",
+                    f"`{name}` adds to the target; this truncation would repeat it.",
+                    "Give its value a name first, and use the name here.",
+                )
 
     def _subtract(self, head: str, statement: Tilde, arguments: list[str]) -> list[str]:
         """Write the subtraction of the log probability of the interval."""
@@ -433,8 +418,7 @@ class Rewriter:
         """Return an expression with the word edits made in it so far."""
         if tokens.first >= tokens.stop:
             return ""
-        first, last = self._syntax.tokens[tokens.first], self._syntax.tokens[tokens.stop - 1]
-        return apply(self.program.expanded, self.word_edits, first.start, last.end)
+        return apply(self.program.expanded, self.word_edits, *self._syntax.span(tokens))
 
     def _operand(self, tokens: Range) -> str:
         """Return an edited expression, in parentheses if it contains a loosely binding operator."""

@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stanct.stan.syntax import (
-    Compound,
-    Declare,
-    Function,
-    Range,
-    Statement,
-    Syntax,
-    TypeSpec,
-)
+from stanct.stan.syntax import Compound, Declare, Function, Range, Statement, Syntax, TypeSpec
 
 # Functions that return a scalar for any arguments ...
 _SCALAR_NAMES = """
@@ -60,15 +52,10 @@ Scope = dict[str, TypeSpec]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The rank of an expression, and whether its elements are integers.
+    """The rank of an expression, and whether its elements are integers, None if unknown.
 
-    Attributes
-    ----------
-    rank
-        Number of indices that lead to a scalar: 0 for a scalar, 1 for a vector or a flat array, 2
-        or more for anything else.
-    integer
-        Whether the elements are integers; None if unknown.
+    The rank is the number of indices that lead to a scalar: 0 for a scalar, 1 for a vector or a
+    flat array, 2 or more for anything else.
     """
 
     rank: int
@@ -76,19 +63,12 @@ class Shape:
 
 
 class Shapes:
-    """Shapes of the expressions of one program.
-
-    Parameters
-    ----------
-    syntax
-        Syntax of the program.
-    """
+    """Shapes of the expressions of one program."""
 
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
         self._returns: dict[str, set[Shape | None]] = {}
-        functions = syntax.blocks["functions"].functions if "functions" in syntax.blocks else []
-        for function in functions:
+        for function in syntax.functions:
             spec = function.returns
             shape = None
             if spec is not None and spec.base != "tuple":
@@ -99,8 +79,7 @@ class Shapes:
         """Return the top-level variables of the data, parameters and transformed blocks."""
         scope: Scope = {}
         for name in ("data", "transformed data", "parameters", "transformed parameters"):
-            block = self._syntax.blocks.get(name)
-            for statement in block.statements if block else ():
+            for statement in self._syntax.statements(name):
                 self._declare(statement, scope)
         return scope
 
@@ -144,11 +123,9 @@ class Shapes:
                 scope[self._syntax.word(name)] = statement.type
 
     def _declare_loop(self, loop: Compound, scope: Scope) -> None:
-        head = loop.heads[0]
-        name = self._syntax.word(head.first)
-        ranges = self._syntax.split(Range(head.first + 2, head.stop), ":")
-        if len(ranges) == 2:
-            scope[name] = TypeSpec("int", (), {}, (), (), head)
+        name = self._syntax.loop_variable(loop)
+        if len(self._syntax.loop_ends(loop)) == 2:
+            scope[name] = TypeSpec("int", (), {}, (), (), loop.heads[0])
         else:
             scope.pop(name, None)
 
@@ -275,7 +252,7 @@ class Shapes:
     def _call(self, name_token: int, scope: Scope) -> Shape | None:
         syntax = self._syntax
         name = syntax.word(name_token)
-        arguments = Range(name_token + 2, syntax.partner[name_token + 1])
+        arguments = syntax.inside(name_token + 1)
         if name in self._returns:
             # Several shapes come from overloads. Stan's few overloads of such a name are ignored.
             overloads = self._returns[name]

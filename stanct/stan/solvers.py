@@ -7,6 +7,7 @@ of decay of exp(15) makes an explicit solver a hundred thousand times slower tha
 from __future__ import annotations
 
 from stanct.stan.program import Program
+from stanct.stan.syntax import Range
 
 SOLVERS = frozenset(
     {f"ode_{way}{tol}" for way in ("rk45", "bdf", "adams", "ckrk") for tol in ("", "_tol")}
@@ -19,8 +20,5 @@ SOLVERS = frozenset(
 
 def solves_equations(program: Program) -> bool:
     """Whether a program calls one of the `SOLVERS` anywhere."""
-    word = program.syntax.word
-    return any(
-        word(token) in SOLVERS and word(token + 1) == "("
-        for token in range(len(program.syntax.tokens) - 1)
-    )
+    everywhere = Range(0, len(program.syntax.tokens))
+    return bool(program.syntax.calls(everywhere, SOLVERS.__contains__))

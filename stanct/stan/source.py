@@ -18,8 +18,6 @@ _INCLUDE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DEEPEST_INCLUDE = 50
-_MOST_INCLUDES = 10_000
-_LONGEST = 10_000_000  # characters
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,7 @@ class _Piece:
 
 
 class SourceText:
-    """The expanded text of a program, with the origin of each character.
-
-    Attributes
-    ----------
-    text : str
-        The program with every `#include` replaced by the file that it names.
-    """
+    """The text of a program with every `#include` expanded, and the origin of each character."""
 
     def __init__(self, text: str, pieces: list[_Piece]) -> None:
         self.text = text
@@ -73,17 +65,10 @@ class SourceText:
 
     @classmethod
     def expand(cls, source: str, label: str, folders: Iterable[Path] = ()) -> SourceText:
-        """Expand every `#include` of `source`.
+        """Expand every `#include` of `source`, whose path or name in messages is `label`.
 
-        Parameters
-        ----------
-        source
-            Stan code.
-        label
-            Path or name of `source` in error messages.
-        folders
-            Folders to search for included files, in order. The folder of an including file comes
-            last. As in stanc, a name that begins with a slash is looked up in these folders too.
+        Included files are looked up in the folders in order, and then in that of the including
+        file. As in stanc, this goes for names that begin with a slash, too.
 
         Raises
         ------
@@ -139,8 +124,6 @@ class _Expander:
         self.parts: list[str] = []
         self.pieces: list[_Piece] = []
         self.length = 0
-        self.includes = 0
-        self.below = False  # whether a name stands on a line after its #include
 
     def add(self, file: _File, path: Path | None, chain: tuple[str, ...]) -> None:
         start = 0
@@ -150,9 +133,9 @@ class _Expander:
             self._append(file, start, match.start())
             name = match.group("q") or match.group("a") or match.group("w") or ""
             place = file.place(match.start())
-            # A word of the program may stand where a name is missing.
-            self.below = bool(match.group("w")) and "\n" in match.group("include")
-            self._check(name, place)
+            if not name:
+                told = "This #include names no file."
+                raise _error_at(place, told, "Write `#include file.stan`.")
             found, included = self._read(name, path, place)
             key = str(found)
             if key in chain or len(chain) > _DEEPEST_INCLUDE:
@@ -164,19 +147,6 @@ class _Expander:
             self.add(included, found, (*chain, key))
             start = match.end()
         self._append(file, start, len(file.text))
-
-    def _check(self, name: str, place: Place) -> None:
-        """Refuse an include without a name, and more of them than a program can need."""
-        if not name:
-            raise _error_at(place, "This #include names no file.", "Write `#include file.stan`.")
-        self.includes += 1
-        if self.includes > _MOST_INCLUDES or self.length > _LONGEST:
-            raise _error_at(
-                place,
-                f"The program includes more than {_MOST_INCLUDES} files, counted as often as each "
-                f"is included, or has more than {_LONGEST} characters with them.",
-                "Include each file once. Files that include one another twice double the text.",
-            )
 
     def _append(self, file: _File, start: int, stop: int) -> None:
         self.pieces.append(_Piece(self.length, file, start))
@@ -205,13 +175,6 @@ class _Expander:
             return candidate, _File(str(candidate), text, self._is_users(candidate))
         searched = ", ".join(str(folder) for folder in folders) or "no folder"
         shown = f" `{name}`" if is_told else ""
-        if self.below and is_told:
-            raise _error_at(
-                place,
-                f"This #include names no file on its line, and there is none called `{name}`, the "
-                "next word.",
-                "Write `#include file.stan` on one line.",
-            )
         raise _error_at(
             place,
             f"The included file{shown} was not found; searched {searched}.",

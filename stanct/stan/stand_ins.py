@@ -13,7 +13,7 @@ import re
 from stanct.common.errors import ProgramError
 from stanct.common.resources import resource_folder
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Range, Syntax
+from stanct.stan.syntax import Syntax, free_prefix
 
 _FOLDER, _ENDING = "stand_ins", ".stanfunctions"
 _WORD = re.compile(r"[A-Za-z]\w*")
@@ -29,13 +29,7 @@ def stand_ins() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def with_stand_ins(source: str) -> str:
-    """Return the program with a stand-in for each function that the embedded engine lacks.
-
-    Parameters
-    ----------
-    source
-        Stan code, includes resolved.
-    """
+    """Return the program with a stand-in for each function that the embedded engine lacks."""
     words = set(_WORD.findall(source))
     if words.isdisjoint(stand_ins()):
         return source
@@ -43,11 +37,9 @@ def with_stand_ins(source: str) -> str:
         syntax = Syntax(SourceText.expand(source, "program"))
     except ProgramError:
         return source  # stanc says what is wrong
-    prefix = "stanct_"
-    while any(word.startswith(prefix) for word in words):
-        prefix += "s_"
+    prefix = free_prefix("stanct_", syntax)
     functions = syntax.blocks.get("functions")
-    own = {syntax.word(one.name) for one in functions.functions} if functions else set[str]()
+    own = {syntax.word(one.name) for one in syntax.functions}
     calls = [
         (token, name)
         for token, (_, name, _, _) in enumerate(syntax.tokens)
@@ -69,10 +61,9 @@ def with_stand_ins(source: str) -> str:
 
 def _is_call(syntax: Syntax, token: int, name: str) -> bool:
     """Whether a word calls its function with as many arguments as a stand-in has."""
-    opening = token + 1
-    if syntax.word(opening) != "(":
+    if syntax.word(token + 1) != "(":
         return False
-    count = len(syntax.split(Range(opening + 1, syntax.partner[opening])))
+    count = len(syntax.split(syntax.inside(token + 1)))
     return count in {head.count(",") + 1 - _commas(head) for _, head in _HEAD.findall(_text(name))}
 
 

@@ -7,10 +7,11 @@ program is valid is left to stanc.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stanct.common.errors import ProgramError, UnsupportedError
 from stanct.stan.source import SourceText
 from stanct.stan.tokens import DEEPEST_NESTING, matched_brackets, tokenize
 
@@ -49,14 +50,12 @@ class TypeSpec:
 
     Attributes
     ----------
-    base
-        Name of the base type, such as `real`, `simplex` or `tuple`.
+    base, elements
+        Name of the base type, such as `real`, `simplex` or `tuple`; the components of a tuple.
     array, dims
         The sizes in `array[...]` and after the base type; empty ranges if unsized.
     constraints
         Mapping from `lower`, `upper`, `offset` and `multiplier` to the tokens of the expression.
-    elements
-        The components of a tuple.
     base_range
         Tokens of the base type, its constraint and its sizes, without `array[...]`.
     """
@@ -170,16 +169,9 @@ class ProgramBlock:
 
 
 class Syntax:
-    """The tokens, blocks and statements of one program.
+    """The tokens, blocks and statements of one program, without white space and comments.
 
-    Attributes
-    ----------
-    tokens : list[Token]
-        Tokens of the program, without white space and comments.
-    partner : dict[int, int]
-        Mapping from the token of each opening bracket to that of the closing one.
-    blocks : dict[str, ProgramBlock]
-        Blocks by name, in the order of the program.
+    `partner` maps the token of each opening bracket to that of the closing one.
     """
 
     def __init__(self, source: SourceText) -> None:
@@ -204,8 +196,90 @@ class Syntax:
         """Return the source text of a range of tokens, including comments."""
         if tokens.stop <= tokens.first:
             return ""
-        start, end = self.tokens[tokens.first].start, self.tokens[tokens.stop - 1].end
+        start, end = self.span(tokens)
         return self.source.text[start:end]
+
+    def words(self, tokens: Range) -> list[str]:
+        """Return the texts of a range of tokens."""
+        return [token.text for token in self.tokens[tokens.first : tokens.stop]]
+
+    def span(self, tokens: Range) -> tuple[int, int]:
+        """Return the offsets at which the text of a range of tokens begins and ends."""
+        return self.start(tokens.first), self.tokens[tokens.stop - 1].end
+
+    def names(self, tokens: Range) -> list[str]:
+        """Return the names in a range of tokens, those of called functions too."""
+        found = self.tokens[tokens.first : tokens.stop]
+        return [token.text for token in found if token.kind == "name"]
+
+    def bare(self, tokens: Range) -> Range:
+        """Return a range without the parentheses around all of it."""
+        while self.word(tokens.first) == "(" and self.partner[tokens.first] == tokens.stop - 1:
+            tokens = Range(tokens.first + 1, tokens.stop - 1)
+        return tokens
+
+    def loop_variable(self, loop: Compound) -> str:
+        """Return the name of a loop's variable."""
+        return self.word(loop.heads[0].first)
+
+    def loop_ends(self, loop: Compound) -> list[Range]:
+        """Return the two bounds of a loop over a range, or the container of any other loop."""
+        return self.split(Range(loop.heads[0].first + 2, loop.heads[0].stop), ":")
+
+    def inside(self, opening: int) -> Range:
+        """Return the tokens between an opening bracket and its partner."""
+        return Range(opening + 1, self.partner[opening])
+
+    def calls(self, tokens: Range, is_meant: Callable[[str], bool]) -> list[int]:
+        """Return the tokens at which functions are called whose names are meant."""
+        word = self.word
+        return [k for k in range(*tokens) if is_meant(word(k)) and word(k + 1) == "("]
+
+    def statements(self, block: str) -> list[Statement]:
+        """Return the statements of a block; none if the program lacks it."""
+        return self.blocks[block].statements if block in self.blocks else []
+
+    def declarations(self, block: str) -> Iterator[tuple[Declare, int]]:
+        """Yield the statement and the token of each name that a block declares for all of it."""
+        for statement in self.statements(block):
+            if isinstance(statement, Declare):
+                yield from ((statement, name) for name, _ in statement.names)
+
+    @property
+    def functions(self) -> list[Function]:
+        """The user-defined functions."""
+        return self.blocks["functions"].functions if "functions" in self.blocks else []
+
+    def block_range(self, block: str) -> Range:
+        """Return the tokens between the braces of a block; none if the program lacks it."""
+        return self.inside(self.blocks[block].opening) if block in self.blocks else Range(0, 0)
+
+    def block_text(self, block: str) -> str:
+        """Return the source text of a block with its keyword; empty if the program lacks it."""
+        one = self.blocks.get(block)
+        return self.text(Range(one.keyword, one.closing + 1)) if one else ""
+
+    def declared_type(self, spec: TypeSpec, bounds: Sequence[str] = ()) -> str:
+        """Return a type as it is declared, with these of its bounds, such as "lower"."""
+        array = ", ".join(map(self.text, spec.array))
+        sizes = ", ".join(map(self.text, spec.dims))
+        kept = ", ".join(f"{side}={self.text(spec.constraints[side])}" for side in bounds)
+        return "".join((
+            f"array[{array}] " if spec.array else "",
+            spec.base,
+            f"<{kept}>" if kept else "",
+            f"[{sizes}]" if spec.dims else "",
+        ))  # fmt: skip
+
+    def error(self, token: int, message: str, remedy: str | None = None) -> ProgramError:
+        """Build the error that points at a token."""
+        return self.source.error(self.start(token), message, remedy)
+
+    def refusal(
+        self, token: int, reason: str, message: str, remedy: str | None = None
+    ) -> UnsupportedError:
+        """Build the error for legal code at a token that cannot be transformed."""
+        return self.source.refusal(self.start(token), reason, message, remedy)
 
     def split(self, tokens: Range, separator: str = ",") -> list[Range]:
         """Split a range at the separators outside of brackets."""
@@ -242,14 +316,11 @@ class Syntax:
             name = f"{name} {self.word(self._next)}"
         opening = self._next + 1
         if name not in BLOCK_NAMES or self.word(opening) != "{":
-            raise self.source.error(
-                self.start(keyword),
-                f"Expected a program block, found `{name}`.",
-                "The blocks are " + ", ".join(BLOCK_NAMES) + ".",
-            )
+            told = f"Expected a program block, found `{name}`."
+            raise self.error(keyword, told, "The blocks are " + ", ".join(BLOCK_NAMES) + ".")
         if self.blocks and BLOCK_NAMES.index(name) <= BLOCK_NAMES.index(list(self.blocks)[-1]):
-            raise self.source.error(
-                self.start(keyword),
+            raise self.error(
+                keyword,
                 f"The block `{name}` stands behind `{list(self.blocks)[-1]}`.",
                 "Write each block once, in the order " + ", ".join(BLOCK_NAMES) + ".",
             )
@@ -324,16 +395,15 @@ class Syntax:
         closing = opening + 1
         while self.word(closing) != ">":
             if self.word(closing) in ("", ";", "}", ")", "]"):
-                raise self.source.error(self.start(opening), "This `<` is never closed by `>`.")
+                raise self.error(opening, "This `<` is never closed by `>`.")
             closing = self.partner.get(closing, closing) + 1
         constraints: dict[str, Range] = {}
         for part in self.split(Range(opening + 1, closing)):
             keyword = self.word(part.first)
             known = keyword in ("lower", "upper", "offset", "multiplier")
             if not known or self.word(part.first + 1) != "=" or part.stop - part.first < 3:
-                raise self._unexpected(
-                    part.first, "Expected lower=, upper=, offset= or multiplier="
-                )
+                told = "Expected lower=, upper=, offset= or multiplier="
+                raise self._unexpected(part.first, told)
             constraints[keyword] = Range(part.first + 2, part.stop)
         return constraints, closing + 1
 
@@ -351,9 +421,7 @@ class Syntax:
     def _read_statement(self) -> Statement:
         self._depth += 1
         if self._depth > DEEPEST_NESTING:
-            raise self.source.error(
-                self.start(self._next), "Statements are nested too deeply to be read."
-            )
+            raise self.error(self._next, "Statements are nested too deeply to be read.")
         try:
             return self._read_compound() or self._read_simple()
         finally:
@@ -412,7 +480,8 @@ class Syntax:
         semicolon = first
         while self.word(semicolon) != ";":
             if semicolon >= len(self.tokens) or self.word(semicolon) in ("}", ")", "]"):
-                raise self._missing_semicolon(first, semicolon)
+                last = max(semicolon - 1, first)
+                raise self.error(last, f"`;` is missing behind `{self.word(last)}`.")
             semicolon = self.partner.get(semicolon, semicolon) + 1
         self._next = semicolon + 1
         tokens = Range(first, semicolon + 1)
@@ -436,7 +505,7 @@ class Syntax:
             if self.word(token) == "<" and self.word(token + 1) == "-":
                 new = "`target += …`, without `lp__` on the right" if word == "lp__" else "`=`"
                 told = "`<-` is no longer an assignment."
-                raise self.source.error(self.start(token), told, f"Write {new} instead.")
+                raise self.error(token, told, f"Write {new} instead.")
         raise self._unexpected(first, "Expected a statement")
 
     def _read_declaration(self, tokens: Range) -> Declare:
@@ -451,8 +520,8 @@ class Syntax:
                 sizes = self.text(Range(name + 1, stop))
                 value = f" {self.text(Range(stop, part.stop))}" if stop < part.stop else ""
                 new = f"array{sizes} {self.text(spec.base_range)} {self.word(name)}{value};"
-                raise self.source.error(
-                    self.start(name + 1),
+                raise self.error(
+                    name + 1,
                     f"`{self.word(name)}{sizes}` uses the array syntax that Stan 2.33 removed.",
                     f"Write `{new}`.",
                 )
@@ -494,9 +563,9 @@ class Syntax:
     def _is_name(self, token: int) -> bool:
         return token < len(self.tokens) and self.tokens[token].kind == "name"
 
-    def _unexpected(self, token: int, expectation: str) -> Exception:
+    def _unexpected(self, token: int, expectation: str) -> ProgramError:
         found = f"`{self.word(token)}`" if token < len(self.tokens) else "the end of the program"
-        return self.source.error(self.start(token), f"{expectation}, found {found}.")
+        return self.error(token, f"{expectation}, found {found}.")
 
     def _refuse_sizes(self, stop: int) -> None:
         """Refuse a type of a function with sizes behind it, such as `vector[]`, before `stop`."""
@@ -508,11 +577,15 @@ class Syntax:
             told = f"`{self.word(opening - 1)}[{sizes}]` is no type of a function."
             if not sizes.strip(","):
                 new = f"array[{sizes}] {new}"
-            raise self.source.error(self.start(opening), told, f"Write `{new}`.")
+            raise self.error(opening, told, f"Write `{new}`.")
 
-    def _missing_semicolon(self, first: int, stop: int) -> Exception:
-        last = self.tokens[max(stop - 1, first)]
-        return self.source.error(last.start, f"`;` is missing behind `{last.text}`.")
+
+def free_prefix(prefix: str, *programs: Syntax) -> str:
+    """Return a prefix with which no word of the programs begins."""
+    words = {token.text for one in programs for token in one.tokens}
+    while any(word.startswith(prefix) for word in words):
+        prefix = f"x{prefix}"
+    return prefix
 
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:

@@ -11,110 +11,51 @@ from collections.abc import Mapping
 
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, Rewriter
-from stanct.stan.syntax import Function, Range
+from stanct.stan.syntax import Range
 
 
 def calls_of_lp_functions(program: Program) -> bool:
     """Return whether the program's blocks call functions that add to Stan's target."""
-    functions = program.blocks.get("functions")
-    word = program.syntax.word
-    first = functions.closing if functions else 0
-    return any(
-        word(token).endswith("_lp") and word(token + 1) == "("
-        for token in range(first, len(program.syntax.tokens))
-    )
+    syntax = program.syntax
+    behind = Range(syntax.block_range("functions").stop, len(syntax.tokens))
+    return bool(syntax.calls(behind, lambda name: name.endswith("_lp")))
 
 
 def touches_target(program: Program) -> bool:
     """Return whether the model reads the target, or the program calls functions ending in `_lp`."""
-    block, word = program.blocks.get("model"), program.syntax.word
-    reads = block is not None and any(
-        word(token) == "target" and word(token + 1) == "("
-        for token in range(block.opening, block.closing)
-    )
-    return reads or calls_of_lp_functions(program)
+    model = program.syntax.block_range("model")
+    reads = program.syntax.calls(model, lambda name: name == "target")
+    return bool(reads) or calls_of_lp_functions(program)
 
 
-class TargetCalls:
-    """The calls of one program that touch Stan's target.
+def redirect_reads(rewriter: Rewriter, added: str, collected: Mapping[str, str]) -> None:
+    """Preserve the value of `target()` in the blocks.
 
     Parameters
     ----------
-    rewriter
-        Receives the edits.
     added
         Stan expression for the terms in Stan's target that are not in the accumulators; empty if
         there are none.
+    collected
+        Mapping from the name of a block to a Stan expression for the sum of its accumulators; "0"
+        if there are none.
+
+    Raises
+    ------
+    UnsupportedError
+        A function reads the target.
     """
-
-    def __init__(self, rewriter: Rewriter, added: str) -> None:
-        self._rewriter = rewriter
-        self._syntax = rewriter.program.syntax
-        self._added = added
-        functions = rewriter.program.blocks.get("functions")
-        self._functions = functions.functions if functions else []
-
-    def redirect(self, collected: Mapping[str, str]) -> None:
-        """Preserve the value of `target()` in the blocks and in the functions that they call.
-
-        Parameters
-        ----------
-        collected
-            Mapping from the name of a block to a Stan expression for the sum of its accumulators;
-            "0" if there are none.
-        """
-        readers = self._readers()
-        for name, total in collected.items():
-            block = self._rewriter.program.blocks.get(name)
-            if block is None:
-                continue
-            tokens = Range(block.opening, block.closing)
-            own = f"{total} + {self._added}" if self._added else total
-            if total != "0":
-                self._replace_reads(tokens, f"({own})" if " " in own else own)
-            # Functions can read Stan's target themselves.
-            self._pass_on(tokens, readers, total + self._added.removeprefix("target()"))
-        argument = f"{self._rewriter.prefix}target"
-        for function in self._functions:
-            if self._syntax.word(function.name) not in readers:
-                continue
-            opening = function.name + 1
-            closing = self._syntax.start(self._syntax.partner[opening])
-            comma = ", " if function.arguments else ""
-            self._rewriter.word_edits.append(Edit(closing, closing, f"{comma}real {argument}"))
-            body = function.body.tokens
-            self._replace_reads(body, f"({argument} + target())")
-            self._pass_on(body, readers, argument)
-
-    def _readers(self) -> set[str]:
-        """Return the names of the functions that read the target, or call one that does."""
-        readers = {self._name(f) for f in self._functions if self._reads(f.body.tokens)}
-        while True:
-            callers = {
-                self._name(f) for f in self._functions if self._calls(f.body.tokens, readers)
-            }
-            if callers <= readers:
-                return readers
-            readers |= callers
-
-    def _name(self, function: Function) -> str:
-        return self._syntax.word(function.name)
-
-    def _reads(self, tokens: Range) -> list[int]:
-        return self._calls(tokens, {"target"})
-
-    def _calls(self, tokens: Range, names: set[str]) -> list[int]:
-        word = self._syntax.word
-        return [t for t in range(*tokens) if word(t) in names and word(t + 1) == "("]
-
-    def _replace_reads(self, tokens: Range, own: str) -> None:
-        for token in self._reads(tokens):
-            start, end = self._syntax.start(token), self._syntax.tokens[token + 2].end
-            self._rewriter.word_edits.append(Edit(start, end, own))
-
-    def _pass_on(self, tokens: Range, readers: set[str], value: str) -> None:
-        for token in self._calls(tokens, readers):
-            closing = self._syntax.partner[token + 1]
-            comma = ", " if closing > token + 2 else ""
-            end = self._syntax.start(closing)
-            self._rewriter.word_edits.append(Edit(end, end, comma + value))
+    syntax = rewriter.program.syntax
+    for token in syntax.calls(syntax.block_range("functions"), lambda name: name == "target"):
+        raise syntax.refusal(
+            token,
+            "`target()` read by a function",
+            "A function reads the target, of which this kind of program has only a part.",
+            "Read `target()` in the model block, and pass its value to the function.",
+        )
+    for block, total in collected.items():
+        own = f"({total} + {added})" if added else f"({total})" if " " in total else total
+        reads = syntax.calls(syntax.block_range(block), lambda name: name == "target")
+        for token in reads if total != "0" else ():
+            start, end = syntax.span(Range(token, token + 3))
+            rewriter.word_edits.append(Edit(start, end, own))

@@ -24,16 +24,6 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 DEEPEST_NESTING = 150
 """Maximum nesting depth of brackets and of statements. Deeper code is refused."""
 
-MOST_OPERATORS = 10_000
-"""Maximum number of operators in one expression. stanc takes minutes for more."""
-_OPERATORS = frozenset(
-    {"+", "-", "*", "/", "^", "%", "?", "!", "&&", "||", "==", "!=", "<", ">", "<=", ">=", ".*"}
-    | {"./", ".^", "\\", "%/%", "'"}
-)
-
-MOST_PARTS = {"array": (100, "dimensions"), "tuple": (1000, "elements")}
-"""Maximum number of parts of a type, and what they are. stanc takes minutes for thousands."""
-
 
 class Token(NamedTuple):
     """One token; `start` and `end` are offsets into the expanded text."""
@@ -76,23 +66,11 @@ def matched_brackets(source: SourceText, tokens: list[Token]) -> dict[int, int]:
     """Return a mapping from the index of each opening bracket's token to the closing one's."""
     partner: dict[int, int] = {}
     opened: list[int] = []
-    operators = [0]
     for index, token in enumerate(tokens):
         if token.kind != "mark":
             continue
-        if token.text in _OPERATORS:
-            operators[-1] += 1
-            if operators[-1] > MOST_OPERATORS:
-                raise source.error(
-                    token.start,
-                    f"This expression has more than {MOST_OPERATORS} operators.",
-                    "Write it as a sum over a vector, or as several statements.",
-                )
-        elif token.text in (",", ";"):
-            operators[-1] = 0
         if token.text in _CLOSING:
             opened.append(index)
-            operators.append(0)
             if len(opened) > DEEPEST_NESTING:
                 raise source.error(token.start, "Brackets are nested too deeply to be read.")
         elif token.text in (")", "]", "}"):
@@ -106,17 +84,7 @@ def matched_brackets(source: SourceText, tokens: list[Token]) -> dict[int, int]:
                     f"`{token.text}` does not match the `{opening.text}` of line {place.line}.",
                 )
             partner[opened.pop()] = index
-            operators.pop()
-            if token.text == "}":
-                operators[-1] = 0
     if opened:
         opening = tokens[opened[-1]]
         raise source.error(opening.start, f"This `{opening.text}` is never closed.")
-    for index, closing in partner.items():
-        word = tokens[index - 1].text if index else ""
-        if word in MOST_PARTS:
-            most, parts = MOST_PARTS[word]
-            if sum(token.text == "," for token in tokens[index:closing]) >= most:
-                start = tokens[index - 1].start
-                raise source.error(start, f"This {word} has more than {most} {parts}.")
     return partner

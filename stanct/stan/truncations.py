@@ -24,14 +24,8 @@ _TRUNCATED_ONLY = frozenset({"von_mises"})
 class Bound:
     """A declared bound.
 
-    Attributes
-    ----------
-    tokens
-        Tokens of the declared bound; None for a bound that a type implies.
-    text
-        The bound in Stan, indexed like the variate.
-    rank
-        Number of indices that lead to a scalar; None if unknown.
+    Its tokens are None for a bound that a type implies. The text is the bound in Stan, indexed like
+    the variate. The rank is the number of indices that lead to a scalar; None if unknown.
     """
 
     tokens: Range | None
@@ -41,19 +35,6 @@ class Bound:
 
 class Writer:
     """Writes the missing factor of one prior in Stan.
-
-    Parameters
-    ----------
-    density
-        The prior.
-    low, high
-        The bounds that cut off mass.
-    centred
-        Whether the only bound is the centre of a symmetric family.
-    ranks
-        Rank of the variate, and ranks of the arguments; None for unknown ones.
-    syntax
-        Syntax of the program.
 
     Attributes
     ----------

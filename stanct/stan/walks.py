@@ -20,14 +20,8 @@ from stanct.stan.syntax import Compound, Range, Syntax, Tilde, TypeSpec
 class Walk:
     """The loop that defines the elements of a walk from those before them.
 
-    Attributes
-    ----------
-    head
-        What stands in the parentheses of `for`.
-    element
-        Index of the element that is defined.
-    location
-        Its centre.
+    What stands in the parentheses of `for`, the index of the element, and the centre of the
+    element.
     """
 
     head: str
@@ -44,20 +38,11 @@ def find_walk(
     is_scalar: Callable[[str], bool],
     free_index: Callable[[], str],
 ) -> Walk | None:
-    """The walk of a prior over elements of its variate; None if it is no walk for certain.
+    """The walk of a prior over elements of its variate, of rank 1; None if it is none for certain.
 
-    Parameters
-    ----------
-    spec
-        Type of the variate, of rank 1.
-    prior
-        Its statement. Centre and scale are the last two arguments.
-    loop
-        The `for` in which the statement stands, if it stands in one.
-    is_scalar
-        Whether a variable of that name is a scalar where the statement stands.
-    free_index
-        Makes the name of an index that the program does not use.
+    Centre and scale are the last two arguments of the prior, which may stand in the loop.
+    `is_scalar` tells whether a variable of a name is a scalar there, and `free_index` makes the
+    name of an index that the program does not use.
     """
     if spec.rank != 1:
         return None
@@ -86,9 +71,7 @@ class _Reader:
 
     def in_loop(self, prior: Tilde, location: Range, loop: Compound) -> Walk | None:
         """The walk of `for (t in 2:n) x[t] ~ normal(x[t - 1], tau)`."""
-        head = loop.heads[0]
-        index = self.syntax.word(head.first)
-        ends = self.syntax.split(Range(head.first + 2, head.stop), ":")
+        index, ends = self.syntax.loop_variable(loop), self.syntax.loop_ends(loop)
         element = self._whole_index(prior.variate)
         ahead = None if element is None else self._shift(element, index)
         if element is None or ahead is None or len(ends) != 2 or not self._ends(ends[1], ahead):
@@ -97,7 +80,7 @@ class _Reader:
         if not lags or any(lag is None or lag >= ahead for lag in lags):
             return None
         text = self.syntax.text
-        return Walk(text(head), text(element), text(location))
+        return Walk(text(loop.heads[0]), text(element), text(location))
 
     def in_slice(
         self,
@@ -123,7 +106,7 @@ class _Reader:
             parts.append(text[done : self.syntax.tokens[place].end])
             parts.append(f"[{index} - {first[0] - start}]")
             done = self.syntax.tokens[self.syntax.partner[place + 1]].end
-        parts.append(text[done : self.syntax.tokens[location.stop - 1].end])
+        parts.append(text[done : self.syntax.span(location)[1]])
         last = self.syntax.text(self.size)
         return Walk(f"{index} in {first[0]}:{last}", index, "".join(parts))
 
@@ -165,7 +148,7 @@ class _Reader:
 
     def _shift(self, inside: Range, index: str) -> int | None:
         """k of `t + k`, `t - k` or `t`."""
-        words = _words(self.syntax, inside)
+        words = self.syntax.words(inside)
         if words == [index]:
             return 0
         if len(words) == 3 and words[0] == index and words[1] in "+-" and words[2].isdigit():
@@ -177,7 +160,7 @@ class _Reader:
         ends = self.syntax.split(inside, ":")
         if len(ends) != 2:
             return None
-        words = _words(self.syntax, ends[0])
+        words = self.syntax.words(ends[0])
         return (int(words[0]), ends[1]) if len(words) == 1 and words[0].isdigit() else None
 
     def _start(self, inside: Range) -> int | None:
@@ -190,14 +173,10 @@ class _Reader:
 
     def _ends(self, last: Range, ahead: int) -> bool:
         """Whether an index that ends there, with so much added, ends at the last element."""
-        words, size = _words(self.syntax, last), _words(self.syntax, self.size)
+        words, size = self.syntax.words(last), self.syntax.words(self.size)
         if words[:1] == ["("] and words[-1:] == [")"]:
             words = words[1:-1]
         return words in ([], size) if ahead == 0 else words == [*size, "-", str(ahead)]
-
-
-def _words(syntax: Syntax, tokens: Range) -> list[str]:
-    return [syntax.word(token) for token in range(*tokens)]
 
 
 def terms_of_sum(syntax: Syntax, value: Range) -> list[tuple[Range, bool]]:

@@ -14,10 +14,10 @@ from stanct.stan.jacobians import JacobianCalls
 from stanct.stan.loops import LoopSums
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
-from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.rewrite import Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Declare, Increment, Range, TypeSpec
-from stanct.stan.target_calls import TargetCalls, calls_of_lp_functions, touches_target
+from stanct.stan.syntax import Declare, Increment, TypeSpec, walk
+from stanct.stan.target_calls import calls_of_lp_functions, redirect_reads, touches_target
 
 
 def joint(program: Program, prefix: str) -> str:
@@ -138,7 +138,7 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
         sizes.append((program.syntax.word(name), writer.size(spec)))
         if name == statement.names[0][0]:
             plain = writer.unconstrained_type(spec)
-            rewriter.edits.append(_retyped(program, spec.base_range, plain))
+            rewriter.edits.append(rewriter.retyped(spec.base_range, plain))
     return {
         "whitened": True,
         "transforms": library(rewriter.functions | writer.functions, prefix),
@@ -153,18 +153,11 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
     }
 
 
-def _retyped(program: Program, declared: Range, plain: str) -> Edit:
-    """The edit that writes another type, apart from a name that follows the old one at once."""
-    start, end = program.syntax.start(declared.first), program.syntax.tokens[declared.stop - 1].end
-    return Edit(start, end, plain if program.expanded[end].isspace() else f"{plain} ")
-
-
 def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
     """Make the transformed parameters local. Return the lines that check their constraints."""
     syntax = rewriter.program.syntax
-    block = rewriter.program.blocks.get("transformed parameters")
     lines: list[str] = []
-    for statement in block.statements if block else ():
+    for statement in syntax.statements("transformed parameters"):
         if not isinstance(statement, Declare):
             continue
         checks = [
@@ -173,9 +166,8 @@ def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> lis
             for line in check_lines(syntax.word(name), statement.type, writer)
         ]
         plain = writer.unconstrained_type(statement.type)
-        whole = statement.type.base_range
         if checks or statement.type.constraints or plain.split("[")[0] != statement.type.base:
-            rewriter.edits.append(_retyped(rewriter.program, whole, plain))
+            rewriter.edits.append(rewriter.retyped(statement.type.base_range, plain))
         lines += checks
     return lines
 
@@ -185,14 +177,11 @@ def _chosen_copy(rewriter: Rewriter) -> Rewriter:
     program = rewriter.program
     chosen = Rewriter(program, rewriter.prefix, rewriter.shapes)
     chosen.normalise_names()
-    block = program.blocks.get("transformed parameters")
-    if block is None:
-        return chosen
-    scope = rewriter.shapes.globals()
+    statements = program.syntax.statements("transformed parameters")
     jacobians = JacobianCalls(chosen, "")
-    jacobians.rename(Range(block.opening, block.closing), chosen.word_edits)
-    jacobians.drop_void_calls(block.statements, chosen.edits)
-    for statement, _ in rewriter.shapes.walk(block.statements, scope):
+    jacobians.rename(program.syntax.block_range("transformed parameters"), chosen.word_edits)
+    jacobians.drop_void_calls(statements, chosen.edits)
+    for statement in walk(statements):
         if isinstance(statement, Increment):
             chosen.edits.append(chosen.removal(statement))
     return chosen
@@ -201,18 +190,16 @@ def _chosen_copy(rewriter: Rewriter) -> Rewriter:
 def _refuse_repetition(rewriter: Rewriter) -> None:
     """Raise an error if generated quantities cannot recompute the transformed parameters."""
     syntax = rewriter.program.syntax
-    block = rewriter.program.blocks.get("transformed parameters")
-    for token in range(block.opening, block.closing) if block else ():
+    tokens = syntax.block_range("transformed parameters")
+    for token in syntax.calls(tokens, lambda name: name == "target" or name.endswith("_lp")):
         name = syntax.word(token)
-        reads = name == "target"
-        if (reads or name.endswith("_lp")) and syntax.word(token + 1) == "(":
-            raise syntax.source.refusal(
-                syntax.start(token),
-                f"`{'target()' if reads else '_lp'}` called in transformed parameters",
-                f"The pseudo_extended program has to compute the transformed parameters again in "
-                f"generated quantities, where Stan forbids the call of `{name}`.",
-                "Add its terms in the model block, and compute its value by a plain function.",
-            )
+        raise syntax.refusal(
+            token,
+            f"`{'target()' if name == 'target' else '_lp'}` called in transformed parameters",
+            f"The pseudo_extended program has to compute the transformed parameters again in "
+            f"generated quantities, where Stan forbids the call of `{name}`.",
+            "Add its terms in the model block, and compute its value by a plain function.",
+        )
 
 
 def _with_ends(
@@ -241,17 +228,11 @@ def _adjust_target(rewriter: Rewriter, added: str) -> bool:
     """
     adds = calls_of_lp_functions(rewriter.program)
     log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"
-    TargetCalls(rewriter, added if adds else "").redirect(
-        {"transformed parameters": log_jacobian, "model": f"{log_jacobian} + {log_p}"}
-    )
+    collected = {"transformed parameters": log_jacobian, "model": f"{log_jacobian} + {log_p}"}
+    redirect_reads(rewriter, added if adds else "", collected)
     JacobianCalls(rewriter, log_jacobian).take_apart()
-    _redirect_jacobian(rewriter)
-    return adds
-
-
-def _redirect_jacobian(rewriter: Rewriter) -> None:
-    block = rewriter.program.blocks.get("transformed parameters")
-    scope = rewriter.shapes.globals()
-    for statement, seen in rewriter.shapes.walk(block.statements if block else (), scope):
+    statements = rewriter.program.syntax.statements("transformed parameters")
+    for statement, seen in rewriter.shapes.walk(statements, rewriter.shapes.globals()):
         if isinstance(statement, Increment):
-            rewriter.redirect(statement, seen, f"{rewriter.prefix}log_jacobian")
+            rewriter.redirect(statement, seen, log_jacobian)
+    return adds

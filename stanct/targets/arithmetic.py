@@ -47,11 +47,9 @@ def evaluated(expression: str, known: Known) -> float | None:
 def known_numbers(program: Program, data: Known) -> dict[str, Any]:
     """Return the data, and the integers of the transformed data that follow from them."""
     known = {name: data[name] for name in program.data_names if name in data}
-    block = program.blocks.get("transformed data")
-    if block is None:
-        return known
     text, word = program.syntax.text, program.syntax.word
-    every = list(walk(block.statements))
+    statements = program.syntax.statements("transformed data")
+    every = list(walk(statements))
     given = Counter(word(one.left.first) for one in every if isinstance(one, Assign))
     given.update(
         word(name)
@@ -60,7 +58,7 @@ def known_numbers(program: Program, data: Known) -> dict[str, Any]:
         for name, value in one.names
         if value is not None
     )
-    for statement in block.statements:
+    for statement in statements:
         if isinstance(statement, Declare) and statement.type.base == "int":
             values = [(word(name), value) for name, value in statement.names]
         elif isinstance(statement, Assign):

@@ -119,10 +119,8 @@ def make_potential(
 ) -> Potential:
     """Return batches in the form that compiled code takes; valid as long as their densities live.
 
-    Parameters
-    ----------
-    mean, scale
-        m and L of x = m + L z. L is lower triangular, shape (D, D), or its diagonal, shape (1, D).
+    m and L are those of x = m + L z. L is lower triangular, shape (D, D), or its diagonal, shape
+    (1, D).
     """
     return Potential(
         SIGNATURE(batches.shards[0].address),
@@ -143,10 +141,7 @@ def make_potential(
 class Source:
     """Batches in whitened coordinates, borrowed where they are evaluated; see `make_potential`.
 
-    Attributes
-    ----------
-    lend
-        Origin of the batches: what `whole`, `estimates` or `cut` returns.
+    `lend` is what `whole`, `estimates` or `cut` returns.
     """
 
     lend: Lend

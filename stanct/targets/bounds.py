@@ -54,10 +54,8 @@ def refuse_impossible_bounds(
 
     Parameters
     ----------
-    prefix
-        Beginning of names that the program does not have.
-    once
-        As from `computed_once`.
+    prefix, once
+        Beginning of names that the program does not have; what `computed_once` returns.
     points
         Number of random points. Bounds of parameters that follow from other parameters are refused
         if they fail at all of these. With none, only those are checked that the data determine.
@@ -75,15 +73,16 @@ def refuse_impossible_bounds(
         found = [one for one in found if not _sound(program, one, known)]
     if not found:
         return
+    syntax = program.syntax
     lines = [
-        f"  {_type(program, one, side)} {prefix}{side}_{one.name};"
+        f"  {syntax.declared_type(one.spec, [side])} {prefix}{side}_{one.name};"
         for one in found
         for side in one.sides
     ]
-    before = [_block(program, kind) for kind in ("functions", "data", "transformed data")]
+    before = [syntax.block_text(kind) for kind in ("functions", "data", "transformed data")]
     own = [
-        program.syntax.text(one.tokens).rstrip("; ") + ";"
-        for one in program.blocks["parameters"].statements
+        syntax.text(one.tokens).rstrip("; ") + ";"
+        for one in syntax.statements("parameters")
         if points and isinstance(one, Declare)
     ]
     text = "\n".join([*before, "parameters {", *own, *lines, "}", "model {}", ""])
@@ -117,16 +116,13 @@ def _bounded(program: Program, by_parameters: bool) -> Iterator[_Bounded]:
     """Bounded variables, whose bounds the data determine, or parameters may do so."""
     kinds = ("parameters",) if by_parameters else ("parameters", "transformed parameters")
     for kind in kinds:
-        block = program.blocks.get(kind)
-        for statement in block.statements if block else ():
-            if not isinstance(statement, Declare) or statement.type.base not in _BOUNDED:
-                continue
+        for statement, token in program.syntax.declarations(kind):
             sides = tuple(
                 side
                 for side, tokens in statement.type.constraints.items()
                 if by_parameters or not program.variable_names & _words(program, tokens)
             )
-            for token, _ in statement.names if sides else ():
+            if sides and statement.type.base in _BOUNDED:
                 name = program.syntax.word(token)
                 yield _Bounded(name, token, kind == "parameters", statement.type, sides)
 
@@ -135,29 +131,10 @@ def _words(program: Program, tokens: Range) -> set[str]:
     return {*_WORD.findall(program.syntax.text(tokens))}
 
 
-def _type(program: Program, one: _Bounded, side: str) -> str:
-    """The variable's type with one of its bounds."""
-    text, spec = program.syntax.text, one.spec
-    array = f"array[{', '.join(map(text, spec.array))}] " if spec.array else ""
-    sizes = f"[{', '.join(map(text, spec.dims))}]" if spec.dims else ""
-    return f"{array}{spec.base}<{side}={text(spec.constraints[side])}>{sizes}"
-
-
-def _block(program: Program, kind: str) -> str:
-    block = program.blocks.get(kind)
-    if block is None:
-        return ""
-    end = program.syntax.tokens[block.closing].end
-    return program.expanded[program.syntax.start(block.keyword) : end]
-
-
 def _values(density: Density, prefix: str, x: Array) -> dict[str, dict[str, float]]:
     """The bounds by side and variable, such as ``lower_b``, and then by index, such as ``2.1``.
 
-    Parameters
-    ----------
-    x : shape (D,)
-        Point of the program's own parameters; numbers of other names are not used.
+    `x`, shape (D,), is a point of the program's own parameters; other names have no use for it.
     """
     near, far = x.copy(), x.copy()
     for place, name in enumerate(density.unconstrained_names):
@@ -198,8 +175,8 @@ def _check(
         )
         used = {word for side in one.sides for word in _words(program, one.spec.constraints[side])}
         by_data = f" or {data.origin}" if used & {*program.data_names} else ""
-        raise program.syntax.source.error(
-            program.syntax.start(one.token),
+        raise program.syntax.error(
+            one.token,
             f"`{element}` has {told}{where}, but {faults[0]}.",
             f"Correct the declaration{by_data}.",
         )

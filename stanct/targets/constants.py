@@ -33,12 +33,8 @@ _TOLERANCE = 1e-12
 def added_once(density: Density, program: Program, source: str) -> Density:
     """Replace a density by that of the user's own program plus a constant, if that is cheaper.
 
-    Parameters
-    ----------
-    density
-        Density of the density program, with all constants.
-    program, source
-        The user's program, and a text of it that goes with the density's data.
+    `density` is that of the density program, with all constants. `source` is a text of the user's
+    program that goes with the density's data.
     """
     if not drops_constants(program):
         return density
@@ -75,48 +71,36 @@ def _differences(density: Density, own: Density) -> list[tuple[float, float]]:
 
 def drops_constants(program: Program) -> bool:
     """Return whether `~` drops constants of a program that do not depend on the parameters."""
-    model = program.blocks.get("model")
-    if model is None or touches_target(program):
+    syntax = program.syntax
+    if touches_target(program):
         return False
-    words = (token.text for token in program.syntax.tokens)
-    if any(word.endswith(("_lupdf", "_lupmf")) for word in words):
+    if any(token.text.endswith(("_lupdf", "_lupmf")) for token in syntax.tokens):
         return False
-    functions = program.blocks.get("functions")
-    bodies = [function.body for function in functions.functions] if functions else []
-    if any(isinstance(statement, Tilde) for statement in walk(bodies)):
+    if any(isinstance(one, Tilde) for one in walk([each.body for each in syntax.functions])):
         return False
-    drops = any(isinstance(statement, Tilde) for statement in walk(model.statements))
+    drops = any(isinstance(one, Tilde) for one in walk(syntax.statements("model")))
     return drops and not _Choices(program).found
 
 
 class _Choices:
-    """Finds branches, loop counts and integers that may depend on parameters.
-
-    Attributes
-    ----------
-    found
-        Whether there may be any.
-    """
+    """Finds branches, loop counts and integers that may depend on parameters."""
 
     def __init__(self, program: Program) -> None:
-        self._syntax = program.syntax
-        self._fixed = {declaration.name for declaration in program.data}
+        self._syntax = syntax = program.syntax
+        self._fixed = set(program.data_names)
         self._integers: set[str] = set()
-        functions = program.blocks.get("functions")
-        self._deciding = _DECISIONS | _INTEGERS
-        if functions:
-            self._deciding |= {self._syntax.word(each.name) for each in functions.functions}
-        blocks = [program.blocks.get(f"transformed {name}") for name in ("data", "parameters")]
-        before, after = (block.statements if block else () for block in blocks)
-        for statement in walk(before):
+        self._deciding = (
+            _DECISIONS | _INTEGERS | {syntax.word(one.name) for one in syntax.functions}
+        )
+        for statement in walk(syntax.statements("transformed data")):
             if isinstance(statement, Declare):
                 self._fixed |= self._declared(statement)
-        model = program.blocks["model"].statements
-        self.found = any(self._chooses(statement) for statement in (*walk(after), *walk(model)))
+        later = [*syntax.statements("transformed parameters"), *syntax.statements("model")]
+        self.found = any(map(self._chooses, walk(later)))
 
     def _chooses(self, statement: Statement) -> bool:
         if isinstance(statement, Tilde):
-            decides = any(self._syntax.word(t) in self._deciding for t in range(*statement.tokens))
+            decides = not self._deciding.isdisjoint(self._syntax.words(statement.tokens))
             return decides and not self._is_fixed(statement.tokens)
         if isinstance(statement, Declare) and statement.type.base == "int":
             self._integers |= self._declared(statement)
@@ -131,9 +115,8 @@ class _Choices:
             return False
         heads = statement.heads
         if statement.word == "for":
-            variable, over = heads[0].first, Range(heads[0].first + 2, heads[0].stop)
-            self._fixed.add(self._syntax.word(variable))
-            heads = [over]
+            self._fixed.add(self._syntax.loop_variable(statement))
+            heads = self._syntax.loop_ends(statement)
         return not all(self._is_fixed(head) for head in heads)
 
     def _declared(self, statement: Declare) -> set[str]:

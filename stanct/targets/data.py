@@ -48,6 +48,11 @@ class StanData:
         """SHA-256 of the JSON text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def name(self) -> str:
+        """The file, or "the data", as messages name them."""
+        return "the data" if self.origin == "data" else self.origin
+
     def unused(self, program: Program) -> tuple[str, ...]:
         """Names of the variables that the program does not declare."""
         return tuple(name for name in self.values if name not in program.data_names)
@@ -88,15 +93,10 @@ def read_data(source: DataSource, program: Program) -> StanData:
     for declaration in program.data:
         if declaration.name not in values:
             nearest = near(declaration.name, data.unused(program))
-            raise error_at(
-                declaration,
-                program,
-                f"`{declaration.name}` is declared here, but {data.origin} does not give it.",
-                f"Did you mean `{nearest}`, which {data.origin} has?"
-                if nearest
-                else _wanted(program, data),
-            )
-        _check_value(declaration, values[declaration.name], known, program, data.origin)
+            told = f"`{declaration.name}` is declared here, but {data.origin} does not give it."
+            meant = f"Did you mean `{nearest}`, which {data.origin} has?"
+            raise error_at(declaration, program, told, meant if nearest else _wanted(program, data))
+        _Check(declaration, program, data.origin).of(values[declaration.name], known)
         known[declaration.name] = values[declaration.name]
     return data
 
@@ -194,14 +194,6 @@ def _load(source: DataSource, program: Program) -> StanData:
     if source is None:
         return StanData("{}", "data")
     if isinstance(source, Mapping):
-        try:
-            source = {name: source[name] for name in source}
-        except Exception as cause:  # of a class of the user's own
-            told = shortened(f"{type(cause).__name__}: {cause}", 120)
-            raise DataError(
-                f"The data of the type {type(source).__name__!r} cannot be read ({told}).",
-                remedy="Pass a dictionary of variable names to values.",
-            ) from cause
         _check_finite(source, program, "data")
         tuples = {d.name for d in program.data if d.type == "tuple"}
         own = {name: v if name in tuples else _listed(v) for name, v in source.items()}
@@ -219,11 +211,17 @@ def _load(source: DataSource, program: Program) -> StanData:
             "The data are JSON text, where the path of a file or a mapping belongs.",
             remedy="Pass json.loads(text).",
         )
-    path = Path(source)
+    text, loaded = _read(Path(source))
+    _check_finite(loaded, program, str(Path(source)))
+    if "true" in text or "false" in text:  # Stan takes them for no numbers
+        text = json.dumps(without_booleans(loaded))
+    return StanData(text, str(Path(source)))
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a JSON file, and the object in it."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if 3 * text.count("\0") > len(text):  # UTF-16 without a mark has them between its letters
-            raise UnicodeDecodeError("utf-8", b"", text.index("\0"), text.index("\0") + 1, "NUL")
     except UnicodeDecodeError as cause:
         raise DataError(
             f"The data file is not in UTF-8, as byte {cause.start + 1} shows.",
@@ -236,12 +234,6 @@ def _load(source: DataSource, program: Program) -> StanData:
             path=str(path),
             remedy=f"Check the path; it is looked up from {Path.cwd()}.",
         ) from cause
-    if "\0" in text:
-        raise DataError(
-            f"The data file has a NUL character, as character {text.index(chr(0)) + 1}.",
-            path=str(path),
-            remedy="Remove it: JSON has none.",
-        )
     try:
         loaded = read_json(text)
     except json.JSONDecodeError as cause:
@@ -268,10 +260,7 @@ def _load(source: DataSource, program: Program) -> StanData:
             path=str(path),
             remedy='Write {"N": 3, "y": [1, 2, 3]}.',
         )
-    _check_finite(loaded, program, str(path))
-    if "true" in text or "false" in text:  # Stan takes them for no numbers
-        text = json.dumps(without_booleans(loaded))
-    return StanData(text, str(path))
+    return text, loaded
 
 
 def _listed(value: Any) -> Any:
@@ -311,117 +300,104 @@ def _first(name: str, wrong: np.ndarray) -> str:
     return _indexed(name, [int(k) + 1 for k in np.argwhere(wrong)[0]])
 
 
-def _check_value(
-    declaration: Declaration, value: Any, known: Mapping[str, Any], program: Program, origin: str
-) -> None:
-    """Check a variable as far as its declaration can be evaluated; Stan checks the rest."""
-    if declaration.type == "tuple" or declaration.type.startswith("complex"):
-        return
-    name = declaration.name
-    try:
-        array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        found = ragged(value)
-        where = ""
-        if found is not None:
-            here, seen, other, there = found
-            where = f": `{_indexed(name, here)}` has {seen}, and `{_indexed(name, other)}` {there}"
-        raise error_at(
-            declaration,
-            program,
-            f"`{name}` of {origin} is not a rectangular array of numbers{where}.",
-            "Give all rows the same length and write numbers only.",
-        ) from None
-    if declaration.type == "int":
-        _check_integers(declaration, array, program, origin)
-        _check_written(declaration, value, program, origin)
-    _check_shape(declaration, array, known, program, origin)
-    for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):
-        limit = evaluated(declaration.constraints.get(side, ""), known)
-        if limit is None or not array.size:
-            continue
-        wrong = fails(array, limit)
-        if wrong.any():
-            raise error_at(
-                declaration,
-                program,
+@dataclass(frozen=True)
+class _Check:
+    """Checks a variable as far as its declaration can be evaluated; Stan checks the rest."""
+
+    declaration: Declaration
+    program: Program
+    origin: str
+
+    def of(self, value: Any, known: Mapping[str, Any]) -> None:
+        declared, name, origin = self.declaration, self.declaration.name, self.origin
+        if declared.type == "tuple" or declared.type.startswith("complex"):
+            return
+        try:
+            array = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            found = ragged(value)
+            where = ""
+            if found is not None:
+                here, seen, other, there = found
+                where = (
+                    f": `{_indexed(name, here)}` has {seen}, and `{_indexed(name, other)}` {there}"
+                )
+            told = f"`{name}` of {origin} is not a rectangular array of numbers{where}."
+            remedy = "Give all rows the same length and write numbers only."
+            raise self._error(told, remedy) from None
+        if declared.type == "int":
+            self._integers(array)
+            self._written(value)
+        self._shape(array, known)
+        for side, fails, words in (("lower", np.less, "below"), ("upper", np.greater, "above")):
+            limit = evaluated(declared.constraints.get(side, ""), known)
+            if limit is None or not (wrong := fails(array, limit)).any():
+                continue
+            raise self._error(
                 f"`{_first(name, wrong)}` is {array[wrong].flat[0]:g} in {origin}, "
                 f"{words} the declared {side} bound {limit:g}.",
                 f"Correct {origin} or the bound.",
             )
 
+    def _error(self, message: str, remedy: str) -> DataError:
+        return error_at(self.declaration, self.program, message, remedy)
 
-def _check_integers(
-    declaration: Declaration, array: np.ndarray, program: Program, origin: str
-) -> None:
-    for wrong, remedy in (
-        (array != np.round(array), "Write whole numbers, or declare it real."),
-        (
-            np.abs(array) > _LARGEST_INT,
-            f"Stan's integers end at {_LARGEST_INT}: declare it real.",
-        ),
-    ):
-        if wrong.any():
-            value = array[wrong].flat[0]
-            raise error_at(
-                declaration,
-                program,
-                f"`{_first(declaration.name, wrong)}` is declared int, but {origin} has "
-                f"{int(value) if value == round(value) else value}.",
-                remedy,
-            )
+    def _integers(self, array: np.ndarray) -> None:
+        large = f"Stan's integers end at {_LARGEST_INT}: declare it real."
+        for wrong, remedy in (
+            (array != np.round(array), "Write whole numbers, or declare it real."),
+            (np.abs(array) > _LARGEST_INT, large),
+        ):
+            if wrong.any():
+                value = array[wrong].flat[0]
+                raise self._error(
+                    f"`{_first(self.declaration.name, wrong)}` is declared int, but {self.origin} "
+                    f"has {int(value) if value == round(value) else value}.",
+                    remedy,
+                )
 
-
-def _check_written(declaration: Declaration, value: Any, program: Program, origin: str) -> None:
-    """Refuse whole numbers that are written as real ones, such as 3.0, as CmdStan does."""
-    if np.asarray(value).dtype.kind != "f" or not np.size(value):
-        return
-    flat = np.asarray(value, object)
-    wrong = np.array([isinstance(one, float) for one in flat.flat]).reshape(flat.shape)
-    number = flat[wrong].flat[0]
-    raise error_at(
-        declaration,
-        program,
-        f"`{_first(declaration.name, wrong)}` is declared int, but {origin} has {number}, which "
-        "Stan reads as a real number.",
-        f"Write {int(number)}: in Python by int(...), or by .astype(int) of an array.",
-    )
-
-
-def _check_shape(
-    declaration: Declaration,
-    array: np.ndarray,
-    known: Mapping[str, Any],
-    program: Program,
-    origin: str,
-) -> None:
-    sizes = declaration.dims
-    if declaration.type in SQUARE and len(sizes) == 1:
-        sizes = (*sizes, *sizes)
-    written = (*declaration.array_dims, *sizes)
-    expected = [evaluated(size, known) for size in written]
-    if array.size == 0 and (0 in expected or None in expected):
-        return
-    matches = len(expected) == array.ndim and all(
-        size is None or size == seen for size, seen in zip(expected, array.shape, strict=True)
-    )
-    if not matches:
-        pairs = zip(written, expected, strict=True)
-        wanted = ", ".join(
-            text if size is None or text == f"{size:g}" else f"{text} = {size:g}"
-            for text, size in pairs
+    def _written(self, value: Any) -> None:
+        """Refuse whole numbers that are written as real ones, such as 3.0, as CmdStan does."""
+        if np.asarray(value).dtype.kind != "f" or not np.size(value):
+            return
+        flat = np.asarray(value, object)
+        wrong = np.array([isinstance(one, float) for one in flat.flat]).reshape(flat.shape)
+        number = flat[wrong].flat[0]
+        raise self._error(
+            f"`{_first(self.declaration.name, wrong)}` is declared int, but {self.origin} has "
+            f"{number}, which Stan reads as a real number.",
+            f"Write {int(number)}: in Python by int(...), or by .astype(int) of an array.",
         )
-        if not _is_quoted(declaration, program):
-            wanted = ", ".join("?" if size is None else f"{size:g}" for size in expected)
+
+    def _shape(self, array: np.ndarray, known: Mapping[str, Any]) -> None:
+        declared = self.declaration
+        sizes = declared.dims
+        if declared.type in SQUARE and len(sizes) == 1:
+            sizes = (*sizes, *sizes)
+        written = (*declared.array_dims, *sizes)
+        expected = [evaluated(size, known) for size in written]
+        if array.size == 0 and (0 in expected or None in expected):
+            return
+        if len(expected) == array.ndim and all(
+            size is None or size == seen for size, seen in zip(expected, array.shape, strict=True)
+        ):
+            return
+        quoted = _is_quoted(declared, self.program)
+        wanted = ", ".join(
+            ("?" if size is None else f"{size:g}")
+            if not quoted
+            else text
+            if size is None or text == f"{size:g}"
+            else f"{text} = {size:g}"
+            for text, size in zip(written, expected, strict=True)
+        )
         shape = " x ".join(str(n) for n in array.shape)
         boxed = array.shape == (1,) and not expected
-        raise error_at(
-            declaration,
-            program,
-            f"`{declaration.name}` is declared with "
-            f"{f'size [{wanted}]' if expected else 'no size (one number)'}, but {origin} has "
+        raise self._error(
+            f"`{declared.name}` is declared with "
+            f"{f'size [{wanted}]' if expected else 'no size (one number)'}, but {self.origin} has "
             f"{f'an array of {shape}' if array.ndim else 'one number'}.",
-            f"Correct {origin} or the sizes that the declaration uses.{_BOXED * boxed}",
+            f"Correct {self.origin} or the sizes that the declaration uses.{_BOXED * boxed}",
         )
 
 

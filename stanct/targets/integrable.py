@@ -69,10 +69,7 @@ _ORDERED = {"ordered": 2, "positive_ordered": 1}
 def logarithms(program: Program, names: Sequence[str]) -> list[int]:
     """Places of coordinates that are logarithms of a distance to a bound or the next cutpoint.
 
-    Parameters
-    ----------
-    names
-        Names of the unconstrained coordinates, such as ``"tau"`` or ``"c.2"``.
+    Names are those of the unconstrained coordinates, such as ``"tau"`` or ``"c.2"``.
     """
     first = {
         one.name: 0 if one.constraints.keys() in _BOUNDS else _ORDERED.get(one.type, math.inf)
@@ -88,15 +85,7 @@ def logarithms(program: Program, names: Sequence[str]) -> list[int]:
 
 
 class Endless(NamedTuple):
-    """Where a density's integral has no end.
-
-    Attributes
-    ----------
-    along
-        Names of the coordinates that move along lines without an end.
-    gradients, evaluations
-        Gradients, and log densities, that were computed.
-    """
+    """Names of the coordinates along which an integral has no end, and what was computed."""
 
     along: tuple[str, ...] = ()
     gradients: int = 0
@@ -171,14 +160,10 @@ def endless(
 
     Parameters
     ----------
-    density
-        The density, in the unconstrained space.
     names
-        Names of its D coordinates.
-    x : shape (n, D)
-        Unconstrained draws.
-    log_weights : shape (n,)
-        Their log weights at the target.
+        Names of its D coordinates, in the unconstrained space.
+    x, log_weights : shapes (n, D) and (n,)
+        Unconstrained draws, and their log weights at the target.
     logs
         Coordinates that are logarithms of what the user wrote.
     by_gradients
@@ -246,12 +231,8 @@ def _farthest(x: Array) -> Array:
 def _without_end(space: _Space, starts: Array, steps: Array, units: Array) -> tuple[Array, int]:
     """Which coordinates move along lines without an end, shape (D,), and the log densities spent.
 
-    Parameters
-    ----------
-    starts : shape (m, D)
-        Draws x that lines go through.
-    steps, units : shapes (k, D) and (D,)
-        A deviation along each line, and the units in which coordinates move.
+    Lines go through draws x, shape (m, D). `steps`, shape (k, D), has a deviation along each line,
+    and `units`, shape (D,), those in which coordinates move.
     """
     blamed = np.zeros(starts.shape[1], bool)
     farthest = np.abs(steps[:, space.exponents]).max(axis=1, initial=LARGEST, keepdims=True)

@@ -14,6 +14,7 @@ from stanct.stan.data_densities import OF_DATA, density_of_data
 from stanct.stan.program import Program
 from stanct.stan.shapes import ELEMENTWISE
 from stanct.stan.stand_ins import stand_ins
+from stanct.stan.syntax import Range
 
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")
@@ -57,12 +58,12 @@ def lacking(program: Program, message: str) -> ProgramError | None:
     """
     if endless := _RECURSION.search(message):
         function = endless.group(1)
-        declared = next((token for token in program.syntax.tokens if token.text == function), None)
+        words = program.syntax.words(Range(0, len(program.syntax.tokens)))
         told = f"`{function}` calls itself without end, or too often for the embedded engine."
         remedy = "Give it an end that the data reach, or write it as a loop."
-        if declared is None:
+        if function not in words:
             return ProgramError(told, path=program.label, remedy=remedy)
-        return program.syntax.source.error(declared.start, told, remedy)
+        return program.syntax.error(words.index(function), told, remedy)
     return _error(program, message) if _LACKS.match(message) else None
 
 
@@ -121,12 +122,7 @@ def lost_all(program: Program, computed: Collection[str]) -> bool:
 def _culprit(program: Program, message: str, blocks: Sequence[str]) -> int | None:
     """Return the token of the construct that a message means; None if it is none of the known."""
     word, everywhere = program.syntax.word, range(len(program.syntax.tokens))
-    there = [
-        token
-        for name in blocks
-        if (block := program.blocks.get(name)) is not None
-        for token in range(block.opening, block.closing)
-    ]
+    there = [token for name in blocks for token in range(*program.syntax.block_range(name))]
     replaced = [name for name in stand_ins() if f"_{name}_" in message]
     first = [replaced, *_innermost(message)]
     parts = [word(t) for t in everywhere if _NAMELESS.search(message) and _is_tuple(program, t)]

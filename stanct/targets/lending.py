@@ -12,14 +12,9 @@ Item = TypeVar("Item")
 
 
 class Shelves(Generic[Item]):
-    """Idle items, on one shelf for each key.
+    """Idle items, on one shelf for each key; the least recently used of too many is dropped.
 
     An item is used by one caller at a time. Callers may be in any thread.
-
-    Parameters
-    ----------
-    kept
-        Largest number of shelves; the least recently used shelf is dropped.
     """
 
     def __init__(self, kept: int) -> None:

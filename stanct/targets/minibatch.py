@@ -27,10 +27,9 @@ from stanct.common.errors import DataError, EngineError, ProgramError, SamplingE
 from stanct.common.settings import Flag, Whole, check_fields
 from stanct.engines.embedded import Recipe
 from stanct.stan.codegen import generate
-from stanct.stan.program import Declaration, Program
+from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Increment, Range, Tilde
+from stanct.stan.syntax import Increment, Range, Tilde, walk
 from stanct.targets.batches import Batches
 from stanct.targets.data import StanData, error_at
 from stanct.targets.density import Density
@@ -242,8 +241,8 @@ class _Cutter:
             if gap is not None and gap > TOLERANCE:
                 used = _observed_names(program, statement, set(self.axes))
                 names = f" It uses {', '.join(f'`{name}`' for name in used)}." if used else ""
-                return program.syntax.source.error(
-                    program.syntax.start(statement.first),
+                return program.syntax.error(
+                    statement.first,
                     f"This statement does not add up over the observations.{names}",
                     remedy,
                 )
@@ -273,7 +272,7 @@ def _axes(program: Program, name: str) -> dict[str, int]:
         )
     word = re.compile(rf"\b{re.escape(name)}\b")
     for parameter in program.parameters:
-        if word.search(_written(program, parameter)):
+        if word.search(" ".join([*parameter.array_dims, *parameter.dims])):
             raise error_at(
                 parameter, program,
                 f"`{parameter.name}` has a size that depends on `{name}`: every observation has "
@@ -304,28 +303,17 @@ def _axes(program: Program, name: str) -> dict[str, int]:
     return axes
 
 
-def _written(program: Program, declaration: Declaration) -> str:
-    """Join the sizes of a declaration as written."""
-    return " ".join([*declaration.array_dims, *declaration.dims])
-
-
 def _alone(program: Program, prefix: str) -> list[tuple[Range, str]]:
     """Return each statement that adds to the target, with a density program of it alone."""
-    shapes = Shapes(program.syntax)
-    tokens = program.syntax.tokens
-    block = program.blocks["model"]
+    syntax = program.syntax
     terms = [
         statement.tokens
-        for statement, _ in shapes.walk(block.statements, shapes.globals())
+        for statement in walk(syntax.statements("model"))
         if isinstance(statement, Tilde | Increment)
     ]
     found = []
     for kept in terms:
-        edits = [
-            Edit(tokens[other.first].start, tokens[other.stop - 1].end, ";")
-            for other in terms
-            if other != kept
-        ]
+        edits = [Edit(*syntax.span(other), ";") for other in terms if other != kept]
         alone = Program.from_source(apply(program.expanded, edits), name=program.name)
         found.append((kept, generate(alone, "density", prefix=prefix)))
     return found
@@ -334,9 +322,8 @@ def _alone(program: Program, prefix: str) -> list[tuple[Range, str]]:
 def _observed_names(program: Program, statement: Range, arrays: set[str]) -> list[str]:
     """Return the cut arrays and transformed data that a statement names, in order."""
     syntax = program.syntax
-    block = program.blocks.get("transformed data")
-    made = {syntax.word(k) for k in range(block.opening, block.closing)} if block else set()
-    words = [syntax.word(k) for k in range(*statement) if syntax.tokens[k].kind == "name"]
+    made = set(syntax.words(syntax.block_range("transformed data")))
+    words = syntax.names(statement)
     known = arrays | {word for word in made if word in words}
     parameters = set(program.parameter_names)
     return [w for w in dict.fromkeys(words) if w in known and w not in parameters]

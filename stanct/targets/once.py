@@ -18,7 +18,6 @@ from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.stan.program import Program
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import Compound, Declare, Syntax, walk
-from stanct.stan.tokens import Token
 from stanct.targets.data import StanData
 from stanct.targets.density import Density
 
@@ -34,12 +33,7 @@ _TYPES = {"int", "real", "vector", "row_vector", "matrix"}
 class Computed:
     """Turns transformed data of recipes into data; a target takes it along to workers.
 
-    Attributes
-    ----------
-    data
-        The user's data with the values; None to change nothing.
-    declarations
-        Those of the transformed data, as data.
+    The user's data with the values, None to change nothing, and the declarations of the values.
     """
 
     data: str | None = None
@@ -53,27 +47,20 @@ class Computed:
 
 
 def computed_once(program: Program, data: StanData, prefix: str) -> Computed:
-    """What turns transformed data of recipes into data.
+    """What turns transformed data of recipes, made from a program with these data, into data.
 
     It changes nothing where the transformed data are quickly computed, are random or no plain
-    numbers, or where Stan rejects them.
-
-    Parameters
-    ----------
-    program, data
-        The user's; recipes are those of programs made from it, with the same data.
-    prefix
-        Prefix of names that the program does not have.
+    numbers, or where Stan rejects them. No name in the program begins with the prefix.
     """
-    block = program.blocks.get("transformed data")
-    declared = [one for one in block.statements if isinstance(one, Declare)] if block else []
+    syntax = program.syntax
+    declared = [one for one in syntax.statements("transformed data") if isinstance(one, Declare)]
     plain = all(one.type.base in _TYPES for one in declared)
     slow = bool(declared) and plain and _has_loops(program) and _random(program) is None
     values = _values(program, declared, data, prefix) if slow else None
     if values is None:
         return Computed()
     declarations = " ".join(
-        f"{_type(program.syntax, one)} {program.syntax.word(name)};"
+        f"{syntax.declared_type(one.type)} {syntax.word(name)};"
         for one in declared
         for name, _ in one.names
     )
@@ -87,27 +74,28 @@ def refuse_random_data(program: Program) -> None:
     """
     token = _random(program)
     if token is not None:
-        raise program.syntax.source.error(
-            token.start,
-            f"`{token.text}` makes the transformed data random, so every chain would have data of "
+        word = program.syntax.word(token)
+        raise program.syntax.error(
+            token,
+            f"`{word}` makes the transformed data random, so every chain would have data of "
             "its own.",
             "Draw the numbers once, outside the program, and pass them as data.",
         )
 
 
-def _random(program: Program) -> Token | None:
-    """The function that makes a program's transformed data random, if one does."""
-    block = program.blocks.get("transformed data")
-    tokens = program.syntax.tokens[block.opening : block.closing] if block else []
-    return next((token for token in tokens if token.text.endswith("_rng")), None)
+def _random(program: Program) -> int | None:
+    """Token of the function that makes a program's transformed data random, if one does."""
+    syntax = program.syntax
+    tokens = range(*syntax.block_range("transformed data"))
+    return next((token for token in tokens if syntax.word(token).endswith("_rng")), None)
 
 
 def _has_loops(program: Program) -> bool:
     """Whether transformed data have loops, or may call functions that have."""
-    block, functions = program.blocks["transformed data"], program.blocks.get("functions")
-    bodies = [function.body for function in functions.functions] if functions else []
-    loops = (one for one in walk([*block.statements, *bodies]) if isinstance(one, Compound))
-    return any(one.word in ("for", "while") for one in loops)
+    syntax = program.syntax
+    bodies = [function.body for function in syntax.functions]
+    statements = walk([*syntax.statements("transformed data"), *bodies])
+    return any(isinstance(one, Compound) and one.word in ("for", "while") for one in statements)
 
 
 def _values(
@@ -118,12 +106,10 @@ def _values(
     for one in declared:
         for token, _ in one.names:
             name = syntax.word(token)
-            lines.append(f"  {_type(syntax, one)} {prefix}{name} = {name};")
+            lines.append(f"  {syntax.declared_type(one.type)} {prefix}{name} = {name};")
             integers[name] = one.type.base == "int"
     kinds = ("functions", "data", "transformed data")
-    blocks = (program.blocks[kind] for kind in kinds if kind in program.blocks)
-    ends = ((syntax.start(one.keyword), syntax.tokens[one.closing].end) for one in blocks)
-    texts = [program.expanded[start:end] for start, end in ends]
+    texts = [syntax.block_text(kind) for kind in kinds if kind in program.blocks]
     at = f"parameters {{ real {prefix}; }}"
     text = "\n".join([*texts, at, "generated quantities {", *lines, "}", ""])
     began = time.perf_counter()
@@ -141,14 +127,6 @@ def _values(
     if found.keys() != integers.keys() or not all(np.isfinite(a).all() for a in found.values()):
         return None  # containers without elements have no text, and what is not finite may lose it
     return {name: array.astype(int) if integers[name] else array for name, array in found.items()}
-
-
-def _type(syntax: Syntax, one: Declare) -> str:
-    """A declared type without its bounds, which hold already."""
-    spec, text = one.type, syntax.text
-    array = f"array[{', '.join(map(text, spec.array))}] " if spec.array else ""
-    sizes = f"[{', '.join(map(text, spec.dims))}]" if spec.dims else ""
-    return f"{array}{spec.base}{sizes}"
 
 
 def _as_data(source: str, declarations: str) -> str:

@@ -27,7 +27,6 @@ from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.solvers import solves_equations
-from stanct.stan.syntax import Declare
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
@@ -101,9 +100,8 @@ class ProgramTarget:
     def _may_vanish(self, block: Block) -> bool:
         """Whether the data make a scale of a hierarchy 0, or transformed data may do so."""
         words = set() if block.parts is None else set(_WORD.findall(block.parts.scale))
-        made = self.program.blocks.get("transformed data")
-        declared = (one for one in (made.statements if made else ()) if isinstance(one, Declare))
-        if words & {self.program.syntax.word(name) for one in declared for name, _ in one.names}:
+        syntax = self.program.syntax
+        if words & {syntax.word(name) for _, name in syntax.declarations("transformed data")}:
             return True
         values = [self.data.values[name] for name in words & set(self.program.data_names)]
         return any(np.any(np.asarray(value, float) == 0) for value in values)

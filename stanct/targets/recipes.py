@@ -30,20 +30,12 @@ def joint_recipe(target: ProgramTarget, base: GaussianBase, bias: Bias) -> Recip
 
 
 def pseudo_extended_recipe(
-    target: ProgramTarget,
-    base: GaussianBase,
-    bias: CopyBias,
-    copies: int,
-    fixed_beta: Array | None,
+    target: ProgramTarget, base: GaussianBase, bias: CopyBias, copies: int, fixed_beta: Array | None
 ) -> Recipe:
     """The pseudo-extended program of N copies with data, base, bias and prior of β.
 
-    With a `PowerBias` the copies follow powers of the target.
-
-    Parameters
-    ----------
-    fixed_beta : shape (N,)
-        The fixed β of the copies; None if they are estimated.
+    With a `PowerBias` the copies follow powers of the target. `fixed_beta`, shape (N,), is the
+    fixed β of the copies; None if they are estimated.
     """
     names: dict[str, Any] = {**_base(base), "N": copies}
     if isinstance(bias, PowerBias):

@@ -36,11 +36,8 @@ _ENGINE = re.compile(r"^stanli [\w ]+: ")
 def refuse_rejection(program: Program, data: StanData, density: Density, *, failed: bool) -> None:
     """Raise an error with Stan's words if Stan rejects the program at every point that is tried.
 
-    Parameters
-    ----------
-    failed
-        Whether a fit has failed. Otherwise the error is raised only where Stan says the same at
-        all points, so that no other point can be expected to be better.
+    Unless a fit has `failed`, the error is raised only where Stan says the same at all points, so
+    that no other point can be expected to be better.
 
     Raises
     ------
@@ -75,14 +72,11 @@ def refuse_rejection(program: Program, data: StanData, density: Density, *, fail
 def rejection(program: Program, message: str, where: str, data: StanData) -> ProgramError:
     """Return the error for Stan's words, at the line of the program that they are about.
 
-    Parameters
-    ----------
-    where
-        At which points Stan says so, with a space before it; may be empty.
+    `where` says at which points Stan says so, with a space before it; it may be empty.
     """
     token = users_own(program, message)
     words = shortened(_cleaned(message), 300).rstrip(".!")
-    remedy = f"Correct the program or {'the data' if data.origin == 'data' else data.origin}."
+    remedy = f"Correct the program or {data.name}."
     if token is not None:
         word = program.syntax.word(token)
         told = f"The program calls `{word}`{where}: {words}."
@@ -95,7 +89,7 @@ def rejection(program: Program, message: str, where: str, data: StanData) -> Pro
     if token is None:
         told = program.syntax.source.told(told)[0]
         return ProgramError(told, path=program.label, remedy=remedy)
-    return program.syntax.source.error(program.syntax.start(token), told, remedy)
+    return program.syntax.error(token, told, remedy)
 
 
 def users_own(program: Program, message: str) -> int | None:

@@ -29,12 +29,8 @@ def every(count: int, dimension: int) -> int:
 class Rounding(NamedTuple):
     """What rounding takes from a posterior.
 
-    Attributes
-    ----------
-    lost
-        Mass beyond the draws, as a share of the mass that draws can reach; `inf` if it has no end.
-    along
-        Names of the unconstrained coordinates that bring draws close to a bound.
+    The mass beyond the draws, as a share of the mass that draws can reach, `inf` if it has no end,
+    and the names of the unconstrained coordinates that bring draws close to a bound.
     """
 
     lost: float
@@ -51,12 +47,8 @@ def rounding(density: Density, x: Array, log_weights: Array, free: Array) -> Rou
 
     Parameters
     ----------
-    density
-        The density of the draws.
-    x : shape (n, D)
-        Unconstrained draws.
-    log_weights : shape (n,)
-        Their log weights at the target.
+    x, log_weights : shapes (n, D) and (n,)
+        Unconstrained draws, and their log weights at the target.
     free
         Places of the coordinates that need not come back, those of unit vectors.
     """

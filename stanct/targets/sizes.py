@@ -13,7 +13,7 @@ from typing import NamedTuple
 from stanct.common.errors import ProgramError
 from stanct.common.resources import memory
 from stanct.stan.program import Program
-from stanct.stan.syntax import Declare, Range, TypeSpec
+from stanct.stan.syntax import Range, TypeSpec
 from stanct.targets.arithmetic import Known, evaluated, known_numbers
 from stanct.targets.data import SQUARE, StanData
 
@@ -63,10 +63,10 @@ def refuse_sizes(program: Program, data: StanData) -> None:
                 f"{available / 1e9:.1f} GB"
             )
         if fault:
-            raise program.syntax.source.error(
-                program.syntax.start(one.token),
+            raise program.syntax.error(
+                one.token,
                 f"With `{name}`, which has {_told(count)} numbers, {fault}.",
-                f"Correct its sizes or {_named(data)}.",
+                f"Correct its sizes or {data.name}.",
             )
 
 
@@ -88,18 +88,11 @@ def _told(count: int) -> str:
     return f"{count}" if count < 10**12 else f"{count:.1e}"
 
 
-def _named(data: StanData) -> str:
-    return "the data" if data.origin == "data" else data.origin
-
-
 def _declared(program: Program) -> Iterator[_Declared]:
     """Variables that are declared whatever the program does, block by block."""
     for kind in _BLOCKS:
-        block = program.blocks.get(kind)
-        for statement in block.statements if block else ():
-            if isinstance(statement, Declare):
-                for token, _ in statement.names:
-                    yield _Declared(kind, token, statement.type)
+        for statement, token in program.syntax.declarations(kind):
+            yield _Declared(kind, token, statement.type)
 
 
 def _count(program: Program, one: _Declared, spec: TypeSpec, known: Known, data: StanData) -> int:
@@ -132,6 +125,5 @@ def _size(
 
 
 def _error(program: Program, one: _Declared, fault: str, data: StanData) -> ProgramError:
-    name, start = program.syntax.word(one.token), program.syntax.start(one.token)
-    remedy = f"Correct the declaration or {_named(data)}."
-    return program.syntax.source.error(start, f"`{name}` {fault}.", remedy)
+    remedy = f"Correct the declaration or {data.name}."
+    return program.syntax.error(one.token, f"`{program.syntax.word(one.token)}` {fault}.", remedy)

@@ -75,12 +75,7 @@ def endless_beside_one(
 ) -> tuple[list[int], int]:
     """The scales along which slices keep their mass while one vector follows, and the gradients.
 
-    Parameters
-    ----------
-    gradients, x, scales
-        As in `endless_scales`. All else stays at the first of the draws.
-    vectors
-        Coordinates of each vector of parameters.
+    All else stays at the first of the draws. `vectors` has the coordinates of each vector.
     """
     found, spent = [], 0
     for scale in scales:

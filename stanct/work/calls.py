@@ -16,23 +16,14 @@ AHEAD = 64
 
 
 class Calls(Generic[Call]):
-    """The results of calls, of an executor's workers or of this thread.
+    """The results of calls, of an executor's workers or, without a pool, of this thread in turn.
 
-    Parameters
-    ----------
-    pool
-        Carries the calls out; None for this thread, in turn.
-    calls
-        Picklable if the workers are processes. They are taken from here as there is work for them.
-    loss
-        Makes an error of the failure of the executor.
+    `calls` are taken as there is work for them, and are picklable if the workers are processes.
+    `loss` makes an error of the failure of the executor.
     """
 
     def __init__(
-        self,
-        pool: Executor | None,
-        calls: Iterable[Call],
-        loss: Callable[[Exception], Exception],
+        self, pool: Executor | None, calls: Iterable[Call], loss: Callable[[Exception], Exception]
     ) -> None:
         self._pool, self._calls, self._loss = pool, calls, loss
         self._waiting: dict[Future[Any], Call] = {}
@@ -40,11 +31,8 @@ class Calls(Generic[Call]):
     def __iter__(self) -> Iterator[Any]:
         """Yield results as they come.
 
-        Raises
-        ------
-        Exception
-            What a call raised that is stanct's own, or what `loss` made of another failure. Results
-            that are there come first.
+        Raises what a call raised that is stanct's own, or what `loss` made of another failure.
+        Results that are there come first.
         """
         for call in self._calls:
             if self._pool is None:

@@ -120,7 +120,7 @@ class Journal:
                 f"Step {key[0]} of the checkpoint {self._folder} is {known!r}, not {label!r}.",
                 remedy="Delete the folder and run again.",
             )
-        return _decoded(self._folder, label, value)
+        return decode(*value)
 
     def put(self, key: Key, label: str, value: Any) -> None:
         """Record a result; it reaches the disk with the next segment."""
@@ -225,10 +225,7 @@ class Journal:
 def recorded_call(folder: str | os.PathLike[str]) -> Any:
     """Return what `Journal.describe` recorded in a checkpoint; None if it recorded nothing.
 
-    Raises
-    ------
-    CheckpointError
-        The folder is no checkpoint, or is damaged.
+    Raises `CheckpointError` if the folder is no checkpoint, or is damaged.
     """
     path = usable_path(folder, CheckpointError)
     if not (path / HEAD).is_file():
@@ -239,7 +236,7 @@ def recorded_call(folder: str | os.PathLike[str]) -> Any:
     for name in sorted(path.glob("segment-*.npz")):
         records = _segment(name)
         if _CALL in records:
-            return _decoded(path, *records[_CALL])
+            return decode(*records[_CALL][1])
     return None
 
 
@@ -258,19 +255,6 @@ def _segment(path: Path) -> dict[Key, tuple[str, Any]]:
             remedy="Delete this file and run again: what it held is computed anew.",
         ) from cause
     return found
-
-
-def _decoded(folder: Path, label: str, value: Any) -> Any:
-    """Decode a recorded value."""
-    try:
-        return decode(*value)
-    except CheckpointError:
-        raise
-    except Exception as cause:  # what someone wrote there can break anything that reads it
-        raise CheckpointError(
-            f"Step {label!r} of the checkpoint {folder} is damaged: {cause}.",
-            remedy="Delete the folder and run again.",
-        ) from cause
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -77,18 +77,7 @@ class Executed(Protocol):
 class Execution:
     """The execution of one run, made by `executing`.
 
-    Attributes
-    ----------
-    seed
-        Seed of the run.
-    executor
-        Runs the blocks; None for threads of this process.
-    threads
-        Number of threads; by default the number of cores.
-    progress
-        Whether bars are shown on stderr.
-    store
-        Folder into which kept draws go, that of the checkpoint; None for memory.
+    `store` is the folder into which kept draws go, that of the checkpoint; None for memory.
     """
 
     seed: int
@@ -131,20 +120,10 @@ class Execution:
     ) -> list[T]:
         """Call a function with every item, and return the results in order.
 
-        Nothing is recorded; the call belongs in the work of a step (`once`).
-
-        Parameters
-        ----------
-        label
-            What errors call the work.
-        work
-            Takes an item, and a function that says whether to end early, which then raises
-            `KeyboardInterrupt`. It must be picklable if the executor's workers are processes.
-
-        Raises
-        ------
-        LostExecutorError
-            The executor broke.
+        Nothing is recorded; the call belongs in the work of a step (`once`). Errors call it
+        `label`. `work` takes an item, and a function that says whether to end early, which then
+        raises `KeyboardInterrupt`. It must be picklable if the executor's workers are processes.
+        Raises `LostExecutorError` if the executor broke.
         """
         if self.executor is None:
             stopped = threading.Event()
@@ -155,15 +134,7 @@ class Execution:
 
     @contextmanager
     def relay(self, label: str, lanes: int, onward: Callable[[T], Any]) -> Iterator[Relay[T]]:
-        """Lend what moves lanes in steps; nothing is recorded.
-
-        Parameters
-        ----------
-        label
-            What errors call the work.
-        lanes, onward
-            Number of the lanes, and where a lane stands after a step; see `Relay`.
-        """
+        """Lend what moves lanes in steps, `onward` from where a step ends; nothing is recorded."""
         ended = threading.Event()
         with self._pool(lanes) as pool:
             if self.executor is None:
@@ -217,15 +188,11 @@ class Execution:
             at the top level of a module.
         lanes
             Picklable states of the lanes; the list is updated with the moved states.
-        sizes
-            Number of units in each block.
         unit
             Unit of the sizes, for the progress bar.
         final
             Whether to return finished blocks when the user or a broken executor stops the work;
             otherwise an error is raised.
-        bar
-            An open progress bar; a new one by default.
         seen
             Called in this thread after each new block with the finished blocks of every lane.
         taken

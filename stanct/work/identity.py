@@ -29,12 +29,7 @@ def identity(
 ) -> dict[str, Any]:
     """Return the values that must be equal in a run that continues a checkpoint.
 
-    Parameters
-    ----------
-    origin
-        Where the target came from.
-    probe
-        Log densities of this process at a few points.
+    `probe` has log densities of this process at a few points.
     """
     return {
         "method": method,

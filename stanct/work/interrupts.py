@@ -186,20 +186,10 @@ def heard(work: Callable[[], T]) -> T:
 
 @contextmanager
 def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]]:
-    """Take steps beside the body, which may ask for all of them.
+    """Take steps beside the body, which may ask for the results of all of them by what is yielded.
 
-    Steps that the body does not ask for end after the one under way, for which nobody waits.
-
-    Parameters
-    ----------
-    steps
-        Their results, in turn.
-    early
-        Whether a thread takes them at once. Otherwise they are taken where the body asks.
-
-    Yields
-    ------
-    Function that waits for the results of all steps.
+    Steps that the body does not ask for end after the one under way, for which nobody waits. Unless
+    they are taken `early`, by a thread at once, they are taken where the body asks.
     """
     if not early:
         yield lambda: list(steps)

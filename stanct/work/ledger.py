@@ -23,14 +23,8 @@ def stamp() -> dict[str, Any]:
 class Ledger:
     """Counts of the gradients, the evaluations, and the seconds by stage that a run spends.
 
-    Attributes
-    ----------
-    gradients, evaluations
-        Gradients, and log densities without a gradient.
-    stages, by_stage
-        Seconds and gradients by stage.
-    found
-        What stages found, for provenance, JSON values only.
+    Evaluations are log densities without a gradient. `found` is what stages found, for provenance,
+    JSON values only.
     """
 
     def __init__(self) -> None:

@@ -87,10 +87,7 @@ def _begin() -> None:
 def check_executor(text: str) -> tuple[str, str]:
     """Return the kind that a text names, and its number of workers or address.
 
-    Raises
-    ------
-    SamplingError
-        The text names no executor, or more workers than this machine can use.
+    Raises `SamplingError` if it names none, or more workers than this machine can use.
     """
     kind, _, rest = text.partition(":")
     if kind == "dask":

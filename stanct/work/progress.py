@@ -37,10 +37,6 @@ class Bar:
     ----------
     total, unit
         Number of units, and their name; 0 where there is nothing to count.
-    label
-        Name of the stage.
-    shown
-        Whether it is shown.
     """
 
     def __init__(self, total: int, label: str, *, unit: str = "", shown: bool) -> None:

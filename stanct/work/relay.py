@@ -21,15 +21,10 @@ T = TypeVar("T")
 
 
 class Step(NamedTuple):
-    """One step of all lanes.
+    """One step of all lanes, of a name that no other step has.
 
-    Attributes
-    ----------
-    name
-        A name that no other step has.
-    work
-        Takes a lane's number, the place where it stands, and a function that says whether to end
-        early. It must be picklable if workers are processes.
+    `work` takes a lane's number, the place where it stands, and a function that says whether to end
+    early. It must be picklable if workers are processes.
     """
 
     name: Any
@@ -42,8 +37,6 @@ class Relay(Generic[T]):
 
     Attributes
     ----------
-    pool
-        Carries out the work.
     onward
         Takes what a step has made of a lane, and returns the place where the lane stands then.
     stopped, stop
@@ -62,15 +55,8 @@ class Relay(Generic[T]):
     def step(self, now: Step, places: Sequence[Any], following: Step | None = None) -> list[T]:
         """End a step of all lanes, and let lanes begin the `following` one meanwhile.
 
-        Parameters
-        ----------
-        places
-            Where the lanes stand, for those that have not begun this step.
-
-        Raises
-        ------
-        LostExecutorError
-            The executor broke.
+        `places` are where the lanes stand, for those that have not begun this step. Raises
+        `LostExecutorError` if the executor broke.
         """
         try:
             heed()

@@ -37,14 +37,7 @@ def _differences(there: Any, here: Any) -> str:
 class Results:
     """The rows so far by name, and the file to which they are appended, if any.
 
-    Attributes
-    ----------
-    file
-        The file, whose first line identifies the call; None for memory alone.
-    seed
-        Seed of the call.
-    rows
-        JSON values; `name`, `data` and `error` are in every row.
+    Its first line identifies the call. Rows are JSON values, each with `name`, `data` and `error`.
     """
 
     def __init__(self, file: Path | None, seed: int, rows: dict[str, dict[str, Any]]) -> None:
@@ -57,10 +50,8 @@ class Results:
     ) -> Results:
         """The results of a folder, which must be of the same settings; or of a new one.
 
-        Raises
-        ------
-        CheckpointError
-            The folder cannot be written, or its file is damaged or belongs to other settings.
+        Raises `CheckpointError` if the folder cannot be written, or its file is damaged or belongs
+        to other settings.
         """
         fresh = seed if seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
         if folder is None:
@@ -89,13 +80,7 @@ class Results:
         return found
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row; on disk it is whole, or it is not there.
-
-        Raises
-        ------
-        CheckpointError
-            The file cannot be written.
-        """
+        """Add a row, which is whole on disk, or not there; raises `CheckpointError` then."""
         self.rows[row["name"]] = row
         if self._stream is None:
             return

@@ -21,14 +21,9 @@ from stanct.common.resources import remedy_for
 
 
 class Shelf:
-    """The kept draws of one stage.
+    """The kept draws of one stage, every `thin`-th from the first on.
 
-    Parameters
-    ----------
-    thin
-        Every so many draws one is kept, from the first on.
-    path
-        The file; None to leave the draws in their blocks.
+    They go into a file, or without a `path` stay in their blocks.
     """
 
     def __init__(self, thin: int = 1, path: Path | None = None) -> None:
@@ -54,14 +49,8 @@ class Shelf:
     ) -> Array:
         """Keep what is to be kept of a block, and return what the block holds in its place.
 
-        Parameters
-        ----------
-        values : shape (some chains, draws, ...)
-            Consecutive draws.
-        first
-            Number of the first draw, from 0.
-        chain, chains
-            The first of these chains, and the number of all chains; by default all.
+        Consecutive `values`, shape (some chains, draws, ...), begin with draw number `first`, from
+        0, and with this `chain` of all `chains`; by default they are of all.
         """
         kept = values[:, self.rows(first, values.shape[1])]
         if self._path is None:
@@ -73,15 +62,8 @@ class Shelf:
     def all(self, joined: Array, draws: int) -> Array:
         """The kept ones among the first `draws` draws of every chain, shape (chains, kept, ...).
 
-        Parameters
-        ----------
-        joined
-            What blocks hold of them; with a file, nothing.
-
-        Raises
-        ------
-        CheckpointError
-            The file is damaged: it has fewer draws than its checkpoint says.
+        `joined` is what blocks hold of them; with a file, nothing. Raises `CheckpointError` if the
+        file has fewer draws than its checkpoint says.
         """
         if self._path is None:
             return joined
@@ -90,14 +72,9 @@ class Shelf:
         return self._file.view(self.kept(draws).size)
 
     def filled(self, shape: tuple[int, ...], parts: Iterable[tuple[int, Array, Array]]) -> Array:
-        """Keep draws that come by chain and kept rows, in any order; they are then as by `all`.
+        """Keep draws that come in any order; they are as by `all`, of shape (chains, kept, ...).
 
-        Parameters
-        ----------
-        shape
-            (chains, kept, ...).
-        parts
-            Chain, increasing rows, shape (n,), and values, shape (n, ...).
+        `parts` are a chain, increasing rows, shape (n,), and values, shape (n, ...).
         """
         if self._path is None:
             found = np.empty(shape)

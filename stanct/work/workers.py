@@ -50,8 +50,6 @@ def check_workers(
 
     Parameters
     ----------
-    borrow
-        Lends a worker the density.
     points, probe
         Unconstrained points, shape (n, D), and this process's log densities there, shape (n,).
     say
@@ -94,10 +92,7 @@ def check_answer(executor: Executor, say: Callable[[str], None]) -> None:
 
 
 def _answer(
-    executor: Executor,
-    say: Callable[[str], None],
-    work: Callable[..., Any],
-    *arguments: Any,
+    executor: Executor, say: Callable[[str], None], work: Callable[..., Any], *arguments: Any
 ) -> Any:
     """The result of the first task that an executor is given."""
     try:

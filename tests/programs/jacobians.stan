@@ -1,4 +1,4 @@
-// Changes of variables written by hand, and by functions of Stan and of the user.
+// Changes of variables written by hand, and by functions of the user.
 functions {
   // x above a bound
   real above_jacobian(real x, real bound) {
@@ -21,18 +21,17 @@ data {
 }
 parameters {
   vector[3] raw;
-  array[2] vector[2] logits;
+  array[2] simplex[3] w;
   vector[2] free;
   real log_scale;
 }
 transformed parameters {
   vector[3] high = all_above_jacobian(raw, 0);
-  array[2] simplex[3] w = simplex_jacobian(logits);
-  vector[2] between = lower_upper_bound_jacobian(free, -1, [2, 3]');
+  sum_to_zero_vector[3] between = sum_to_zero_jacobian(free);
   positive_ordered[3] cut;
   for (n in 1 : 3) cut[n] = sum(exp(head(raw, n)));
   real low;
-  if (N > 1) low = upper_bound_jacobian(raw[1] + raw[2], 4);
+  if (N > 1) low = above_jacobian(raw[1] + raw[2], -4);
   else low = 0;
   count_jacobian(free); // has no value
   real<lower=0> sigma = exp(log_scale);

@@ -1,15 +1,12 @@
 // `target()` read wherever Stan allows it.
 functions {
-  real so_far_lp(real x) {
+  real less_lp(real x) {
     target += -square(x);
-    return 0.01 * target();
+    return 0.01 * x;
   }
   void twice_lp(real x) {
-    real before = so_far_lp(x);
+    real before = less_lp(x);
     target += 0.1 * before;
-  }
-  void print_lp() {
-    print("target = ", target());
   }
 }
 data {
@@ -26,8 +23,8 @@ transformed parameters {
 model {
   a ~ normal(0, 2);
   twice_lp(b);
-  print_lp();
+  print("target = ", target());
   b ~ normal(0.001 * target(), 1);
-  target += so_far_lp(a) + log_jacobian;
+  target += less_lp(a) + log_jacobian;
   y ~ normal(b, a);
 }
