@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height
+from stanct.bases.local import ENCLOSED
 from stanct.bases.rough import those_that_count
 from stanct.bases.score import EXPLAINED, unexplained
 from stanct.common.arrays import Array, log_sum_exp
@@ -136,14 +137,15 @@ def _sees_narrower(
     made
         How many draws there were in all.
     """
-    wide = [one for one in those_that_count(modes) if not one.scanned]
+    count = those_that_count(modes)
+    wide = [one for one in count if not (one.scanned or any(_lies_in(one, of) for of in count))]
     if len(wide) < 2:
         return True
     dimension = x.shape[1]
     log_widths = np.array([np.log(np.diag(one.root)).mean() for one in wide])
-    count, narrowest = len(wide), wide[int(log_widths.argmin())]
+    number, narrowest = len(wide), wide[int(log_widths.argmin())]
     # Few modes tell little of how widths differ (Student 1908).
-    lowest = stdtrit(count - 1, NARROWER) * log_widths.std(ddof=1) * np.sqrt(1 + 1 / count)
+    lowest = stdtrit(number - 1, NARROWER) * log_widths.std(ddof=1) * np.sqrt(1 + 1 / number)
     shrunk = min(log_widths.mean() + lowest - log_widths.min(), 0.0)
     root = np.exp(shrunk) * narrowest.root
     log_det = dimension * (log_widths.min() + shrunk)
@@ -156,3 +158,10 @@ def _sees_narrower(
         square = np.square((x[at] - place) @ inverse.T).sum(axis=1)
         found += int(np.sum(value - 0.5 * square > explained[at] + EXPLAINED))
     return made * found / (PLACES * TRIED) >= ENOUGH
+
+
+def _lies_in(spike: Optimum, mode: Optimum) -> bool:
+    """Whether a mode is a spike inside a wider one, of which far draws need not tell."""
+    offset = spike.place - mode.place
+    wider = np.log(np.diag(mode.root)).sum() > np.log(np.diag(spike.root)).sum()
+    return bool(wider and offset @ mode.precision @ offset < ENCLOSED * offset.size)
