@@ -161,3 +161,13 @@ def test_unknown_method(seed: int) -> None:
             seed=np.random.SeedSequence(seed),
             nuts=Nuts(),
         )
+
+
+def test_a_share_of_the_purse_bounds_what_a_maker_spends(seed: int) -> None:
+    costs = []
+    for share in (0.01, 0.0005):
+        recipe = RECIPES["modes"].changing("ascents", share=share, scan=False, outskirts=False)
+        seeds = np.random.SeedSequence(seed)
+        found = fits.explored(target_of(BIMODAL), recipe, chains=2, seed=seeds, nuts=Nuts())
+        costs += [one.gradients for one in found.purse.stages if one.maker == "ascents"]
+    assert costs[1] < 0.5 * costs[0]

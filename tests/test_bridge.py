@@ -26,6 +26,7 @@ from stanct.estimates.bridge import (
     halves,
     reshuffled_halves,
 )
+from stanct.estimates.mixing import resampled
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.screen import screen
 from stanct.runs.verdicts import failures
@@ -202,7 +203,8 @@ class TestAMissedMode:
         points = rng.normal(-8, 1, (1000, 1))
         for seed in (14, 21, 25):  # in which a single chain left
             found = unseen_modes(target, points, np.random.SeedSequence(seed), Nuts())
-            assert found.log_mass == pytest.approx(np.log(0.4), abs=0.1)
+            mass = sum(np.exp(fit.log_evidence) for fit in found.fits)
+            assert mass == pytest.approx(0.4, rel=0.1)
 
     def test_tempering_from_the_fit_is_right(self, rng: np.random.Generator) -> None:
         run = stanct.bridge(
@@ -509,6 +511,19 @@ def test_importance_sampling_takes_no_draw_of_the_fit() -> None:
     found = by_importance(pair)
     assert found is not None and abs(found[0] + 2) < 4 * found[1] and 0.003 < found[1] < 0.007
     assert by_importance([Bridge(exact, rng.normal(0, 3, 2000))] * 2) is None
+
+
+def test_resampled_draws_are_refused(rng: np.random.Generator) -> None:
+    """Those of a chain that stays, and of numbers with few digits, are not."""
+    x = rng.standard_normal((4, 500, 2))
+    kept = np.maximum.accumulate(np.where(rng.random((4, 500)) < 0.5, 0, np.arange(500)), axis=1)
+    stays = np.take_along_axis(x, kept[..., None], axis=1)
+    for fine in (x, stays, x.round(1), np.repeat(x[..., :1].round(2), 2, axis=-1)):
+        assert resampled(fine) == 0
+    model = model_of("parameters { vector[2] x; } model { x ~ std_normal(); }")
+    again = x.reshape(-1, 2)[rng.integers(2000, size=(4, 500))]
+    with pytest.raises(StanctError, match=r"3[5-9]% of the draws of the mapping of draws repeat"):
+        stanct.bridge(model, None, {"x": again}, search=False, seed=1)
 
 
 def test_a_density_without_an_end_is_told(rng: np.random.Generator) -> None:

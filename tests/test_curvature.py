@@ -127,7 +127,7 @@ def test_a_gaussian_of_many_scales_is_found_exactly(pattern: Array) -> None:
     offset = inner - found.mean
     exponent = np.einsum("mi,ij,mj->m", offset, precision, offset) * np.exp(-2 * theta[:, 0])
     np.testing.assert_allclose(
-        found.log_density(noise), -0.5 * exponent - exact, rtol=1e-6, atol=1e-3
+        found.log_density(inner), -0.5 * exponent - exact, rtol=1e-6, atol=1e-3
     )
 
 

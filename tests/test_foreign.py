@@ -297,6 +297,15 @@ def test_what_is_no_sample_is_refused(target: ProgramTarget, draws: dict[str, np
         sampled(target, twice, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("column", ["lp_approx__", "log_g__", "log_q__"])
+def test_columns_tell_of_an_approximation(column: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"lp__": 0.0, column: 0.0, "s": np.arange(60.0)})
+    frame.to_csv(tmp_path / "draws.csv", index=False)
+    for fit in (frame, tmp_path / "draws.csv", dict(frame)):
+        with pytest.raises(StanctError, match="draws of Pathfinder, Laplace or ADVI"):
+            read_fit(fit, {"s": ()})
+
+
 def test_the_length_of_a_unit_vector_is_lost(rng: np.random.Generator) -> None:
     """Stan's lp__ has a term of it, so that lp__ tells nothing of the program."""
     target = target_of("parameters { unit_vector[2] u; real x; } model { x ~ std_normal(); }")

@@ -34,66 +34,29 @@ model {
 }
 """
 
-FILLED_AT_ONCE = {
-    "increment": (f"for (n in 1 : N) target += {MIXTURE};", "ct_terms1[n] = log_mix("),
-    "tilde": ("for (n in 1 : N) y[n] ~ own(s);", "ct_terms1[n] = own_lpdf(y[n] | s);"),
-    "container": (
-        "for (n in 1 : N) { target += normal_lpdf(y[n] | b, s) * [0.3, w[2]]; }",
-        "ct_terms1[n] = sum(normal_lpdf(y[n] | b, s) * [0.3, w[2]]);",
-    ),
-    "offset": (f"for (n in 3 : N) target += {MIXTURE};", "ct_terms1[n - 2] = log_mix("),
-    "branches": (
-        f"""for (n in 1 : N) {{
+KEPT = {
+    "increment": f"for (n in 1 : N) target += {MIXTURE};",
+    "tilde": "for (n in 1 : N) y[n] ~ own(s);",
+    "container": "for (n in 1 : N) { target += normal_lpdf(y[n] | b, s) * [0.3, w[2]]; }",
+    "branches": f"""for (n in 1 : N) {{
     if (y[n] > 1) y[n] ~ own(s);
     else if (y[n] > 0) {{
       real m = b;
       target += normal_lpdf(y[n] | m, s);
     }} else target += {MIXTURE};
   }}""",
-        "else ct_terms1[n] = log_mix(",
-    ),
-    "block": (
-        f"for (n in 1 : N) {{ if (n < 0) reject(n); {{ target += {MIXTURE}; }} }}",
-        "{ ct_terms1[n] = log_mix(",
-    ),
-    "beside_one_that_leaves": (
-        f"for (n in 1 : N) {{ y[n] ~ normal(b, s); target += {MIXTURE}; }}",
-        "ct_terms1[n] = log_mix(",
-    ),
-    "inner_sum": (
-        f"for (m in 1 : M) {{ for (n in m : N) target += {MIXTURE} / m; }}",
-        "ct_terms1[m] = sum(ct_terms2);",
-    ),
-    "inner_density": (
-        "for (m in 1 : M) { for (n in m : N) y[n] ~ normal(b, s); }",
-        "ct_terms1[m] = normal_lpdf(ct_each1 | b, s);",
-    ),
-}
-ADDED_UP = {
-    "two_terms": f"for (n in 1 : N) {{ target += {MIXTURE}; y[n] ~ own(s); }}",
-    "no_else": f"for (n in 1 : N) {{ if (y[n] > 0) target += {MIXTURE}; }}",
-    "empty_branch": f"for (n in 1 : N) {{ if (y[n] > 0) target += {MIXTURE}; else {{ }} }}",
-    "branch_of_two": f"""for (n in 1 : N) {{
-    if (y[n] > 0) {{ target += {MIXTURE}; y[n] ~ own(s); }} else y[n] ~ own(s);
-  }}""",
-    "short_inner_loop": f"for (n in 1 : N) {{ for (k in 1 : 2) target += {MIXTURE} / k; }}",
-    "inner_sum_and_more": f"""for (m in 1 : M) {{
-    for (n in m : N) target += {MIXTURE};
-    target += b / m;
-  }}""",
-    "inner_sum_in_a_branch": f"""for (m in 1 : M) {{
+    "beside_one_that_leaves": f"for (n in 1 : N) {{ y[n] ~ normal(b, s); target += {MIXTURE}; }}",
+    "inner_loop": f"for (m in 1 : M) {{ for (n in m : N) target += {MIXTURE} / m; }}",
+    "inner_density": "for (m in 1 : M) { for (n in m : N) y[n] ~ normal(b, s); }",
+    "inner_loop_in_a_branch": f"""for (m in 1 : M) {{
     if (m > 3) {{ for (n in m : N) target += {MIXTURE}; }}
   }}""",
     "truncation": "for (n in 1 : N) y[n] ~ normal(b, s) T[-3, ];",
-}
-NOT_SUMMED = {
     "continue": f"for (n in 1 : N) {{ if (n == 3) continue; target += {MIXTURE}; }}",
-    "break": f"for (n in 1 : N) {{ if (n == 3) break; target += {MIXTURE}; }}",
     "inner_loop_that_ends_early": f"""for (m in 1 : M) {{
     for (n in m : N) {{ if (n > 8) continue; target += {MIXTURE}; }}
     target += b / m;
   }}""",
-    "short": "for (n in 1 : 3) y[n] ~ own(s);",
 }
 
 
@@ -106,56 +69,34 @@ def agrees(target: ProgramTarget) -> bool:
     return all(verify(target, kind, points=4).passed for kind in kinds)
 
 
-@pytest.mark.parametrize("name", FILLED_AT_ONCE)
-def test_one_term_a_turn_is_assigned(name: str) -> None:
-    body, line = FILLED_AT_ONCE[name]
-    target = loop(body)
-    code = target.code("pseudo_extended")
-    assert line in code
-    assert "ct_term1" not in code
-    assert "+= sum(ct_terms1);" in code
-    assert agrees(target)
-
-
-@pytest.mark.parametrize("name", ADDED_UP)
-def test_other_turns_add_up_their_terms(name: str) -> None:
-    target = loop(ADDED_UP[name])
-    code = target.code("pseudo_extended")
-    assert "real ct_term1 = 0;" in code
-    assert "] = ct_term1;" in code
-    assert code.count("ct_terms1[") == 1
-    assert agrees(target)
-
-
-@pytest.mark.parametrize("name", NOT_SUMMED)
-def test_loops_without_a_vector(name: str) -> None:
-    target = loop(NOT_SUMMED[name])
-    assert "ct_terms1" not in target.code("pseudo_extended")
+@pytest.mark.parametrize("name", KEPT)
+def test_terms_that_stay_in_their_loop(name: str) -> None:
+    target = loop(KEPT[name])
     assert agrees(target)
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("{ ", " }"), ("", "")])
 @pytest.mark.parametrize("branch", ["", "if (N > 0)\n    "])
 def test_a_comment_stays_with_its_loop(branch: str, opening: str, closing: str) -> None:
-    """Sums follow behind the line that it is on, and inside of the braces that they need."""
-    nested = f"{opening}for (k in 1 : M) target += {MIXTURE};{closing}"
+    """A density follows behind the line that it is on, and inside of the braces that it needs."""
+    nested = f"{opening}for (k in 1 : M) y[n] ~ normal(k * b, s);{closing}"
     text = f"{branch}for (n in 1 : N) {nested} // of all\n  b ~ normal(0, 2);"
     target = target_of(PROGRAM % text, DATA)
-    lines = [line.strip() for line in target.code("pseudo_extended").splitlines()]
-    sums = [k for k, line in enumerate(lines) if "sum(ct_terms" in line]
-    last = max(sums) if opening else min(sums)
-    assert [k for k, line in enumerate(lines) if line.endswith("// of all")] == [last - 1]
-    assert verify(target, "pseudo_extended").passed
+    lines = [line.strip() for line in target.code("joint").splitlines()]
+    behind = next(k for k, line in enumerate(lines) if "normal_lpdf(ct_each" in line)
+    (own,) = (k for k, line in enumerate(lines) if line.endswith("// of all"))
+    assert own < behind and "}" not in lines[behind]
+    assert verify(target, "joint").passed
 
 
 def test_terms_that_are_all_equal() -> None:
-    """The embedded engine loses a vector of them, unless it stands in the loop over copies."""
-    target = loop(
-        "for (n in 1 : N) target += log_mix(0.4, bernoulli_logit_lpmf(1 | b), "
-        "bernoulli_logit_lpmf(0 | b));"
+    """The embedded engine would lose a vector of them."""
+    assert agrees(
+        loop(
+            "for (n in 1 : N) target += log_mix(0.4, bernoulli_logit_lpmf(1 | b), "
+            "bernoulli_logit_lpmf(0 | b));"
+        )
     )
-    assert "ct_terms1[n] = log_mix(" in target.code("pseudo_extended")
-    assert agrees(target)
 
 
 def test_simplexes_share_the_centred_vector() -> None:

@@ -148,18 +148,11 @@ def test_a_folder_may_hold_more_than_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("number", "line", "words"),
-    [
-        (1, b'{"seed": 5', r"jsonl:1 is damaged: .*Choose another folder"),
-        (3, b'{"name": "star 1", "log', r"jsonl:3 is damaged: Unterminated .*Delete this line"),
-        (3, b'{"name": "star 1"}', r"jsonl:3 is damaged: it has no 'data'.*Delete this line"),
-        (4, b"[]", r"jsonl:4 is damaged: it is no object"),
-        (4, b"\xff", r"jsonl:4 is damaged"),
-        (4, b"", r"jsonl:4 is damaged"),
-    ],
+    ("number", "line"),
+    [(1, b'{"seed": 5'), (3, b'{"name": "star 1", "log'), (4, b"[]"), (4, b"\xff"), (4, b"")],
 )
-def test_a_damaged_line_is_named(
-    number: int, line: bytes, words: str, model: stanct.TemperedModel, tmp_path: Path
+def test_a_damaged_file_is_an_error(
+    number: int, line: bytes, model: stanct.TemperedModel, tmp_path: Path
 ) -> None:
     data = datasets(3)
     whole = model.sample_many(data, folder=tmp_path, **QUICK).table
@@ -167,7 +160,7 @@ def test_a_damaged_line_is_named(
     lines = file.read_bytes().splitlines()
     lines[number - 1] = line
     file.write_bytes(b"\n".join([*lines, b""]))
-    with pytest.raises(CheckpointError, match=words):
+    with pytest.raises(CheckpointError, match=r"jsonl is damaged: .*another folder"):
         model.sample_many(data, folder=tmp_path, **QUICK)
     if number > 1:
         del lines[number - 1]

@@ -13,6 +13,7 @@ from conftest import SEED
 
 from stanct.common.arrays import Array
 from stanct.estimates.mixing import effective_size, mixing, r_hat
+from stanct.estimates.weighted import least_effective
 
 
 def chains_of(rng: np.random.Generator, chains: int, draws: int) -> np.ndarray:
@@ -149,3 +150,15 @@ def test_a_largest_value_with_much_of_the_weight(weights: list[float]) -> None:
     values[0, 10:] = 1.0
     found = mixing(values, np.array([weights]))
     assert 0 < found.bulk <= 40 and 0 < found.tail <= 40
+
+
+@pytest.mark.parametrize("columns", [1, 30, 400])
+@pytest.mark.parametrize("draws", [345, 700])
+def test_the_worst_of_many_is_not_low_by_chance(columns: int, draws: int) -> None:
+    rng = np.random.default_rng([columns, draws])
+    values = rng.standard_normal((4, draws, columns))
+    level = np.zeros((4, draws))
+    assert 0.75 < least_effective(values, level) / level.size < 1.2
+    for n in range(1, draws):  # one of the columns has a fifth of them
+        values[:, n, 0] = 2 / 3 * values[:, n - 1, 0] + np.sqrt(5) / 3 * values[:, n, 0]
+    assert least_effective(values, level) / level.size < 0.35

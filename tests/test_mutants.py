@@ -16,7 +16,7 @@ from runs import line_run
 from scipy.stats import t as student_t
 
 from stanct import AIS, kernels
-from stanct.common.errors import SamplingError, UnsupportedError
+from stanct.common.errors import SamplingError
 from stanct.estimates.averages import weighted_quantile
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
 from stanct.estimates.mixing import effective_size
@@ -130,16 +130,6 @@ def test_a_users_discrete_distribution_has_an_inclusive_lower_bound() -> None:
     )
     stan = load(generate(Program.from_source(theirs), "density"), data).log_density(at)
     assert ours == pytest.approx(stan, rel=1e-12)
-
-
-@pytest.mark.parametrize("operator", ["&&", "||"])
-def test_a_jacobian_that_is_not_always_evaluated_is_refused(operator: str) -> None:
-    source = (
-        "parameters {{ real x; }} transformed parameters {{ real y = "
-        "(x > 0) {} (lower_bound_jacobian(x, 0) > 1); }} model {{ x ~ normal(0, 1); }}"
-    )
-    with pytest.raises(UnsupportedError, match="in an expression that is not always evaluated"):
-        generate(Program.from_source(source.format(operator)), "joint")
 
 
 def test_fingerprints_tell_type_and_shape() -> None:

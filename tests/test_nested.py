@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import kstest, norm
 from states import STATES, log_z_of_states, states
@@ -15,13 +17,17 @@ from states import STATES, log_z_of_states, states
 import stanct
 from stanct.bases import nested
 from stanct.bases.incremental import incremental_mixture, largest_of
+from stanct.bases.known import FitSeeds
+from stanct.bases.makers import Given
 from stanct.common.arrays import Array, even_share
 from stanct.common.errors import SamplingError
 from stanct.path.base import base_from_arrays
 from stanct.path.conditional import Slices
 from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase
+from stanct.path.mixture import MixtureBase
 from stanct.path.nested import NestedBase
+from stanct.samplers._job import Job
 
 # One observation of each effect: sparse effects of unknown scale, noise of unknown scale.
 SPARSE = """
@@ -235,7 +241,7 @@ def test_no_base_where_nothing_else_is_gaussian(program: str) -> None:
 def test_slow_densities_are_left_alone() -> None:
     target = stanct.temper(STATES).target({"T": 12, "y": states(3, 12)})
     points = np.random.default_rng(0).normal(size=(200, 15))
-    found = nested.find_nested(target, points, np.random.SeedSequence(1), effort=0.01)
+    found = nested.find_nested(target, points, np.random.SeedSequence(1), most=5000)
     assert found == nested.Nested()
 
 
@@ -281,6 +287,69 @@ def test_mixture_follows_a_neck_and_two_modes() -> None:
     assert (share * in_spot).mean() == pytest.approx(0.2, abs=0.02)
 
 
+def test_a_place_where_draws_were_too_few_gets_a_gaussian() -> None:
+    """A fiftieth of the mass is far from all else, and one draw told of it."""
+    spot = GaussianBase(np.array([10.0, 0.0]), np.eye(2))
+
+    def log_densities(points: Array) -> Array:
+        rest = GaussianBase(np.zeros(2), np.eye(2)).log_density(points)
+        return np.logaddexp(np.log(0.98) + rest, np.log(0.02) + spot.log_density(points))
+
+    at, lacking = spot.unwhiten(np.random.default_rng(0).standard_normal((200, 2))), []
+    for seed in range(10):
+        for thin in (None, spot.mean[None]):
+            rng = np.random.default_rng(seed)
+            found = incremental_mixture(log_densities, np.zeros(2), np.eye(2), rng, thin)
+            lacking.append(float(np.mean(log_densities(at) - found.log_density(at))))
+    assert sum(lack > 2 for lack in lacking[::2]) > 2 and max(lacking[1::2]) < 1.5
+
+
+# Given t, whose tails are heavy, all else is Gaussian.
+FAR_OUT = """
+data { real nu; }
+parameters { real t; vector[6] y; }
+model {
+  target += student_t_lpdf(t | nu, 0, 1);
+  target += normal_lpdf(y | 0, exp(0.2 * tanh(t)));
+}
+"""
+
+
+def test_heavy_tails_within_reach_are_drawn_in_two_stages() -> None:
+    """Log Z = 0, and P(|t| > 20) = .0084."""
+    beyond = []
+    for seed in (1, 2, 3):
+        run: Any = stanct.temper(FAR_OUT).sample(
+            {"nu": 1.5}, seed=seed, engine="embedded", progress=False
+        )
+        if run.provenance["steps"][0]["method"] == "independence":
+            assert run.gradients < 300_000
+            assert abs(run.evidence.log_z) < 4.5 * run.evidence.std_error < 0.1
+            beyond.append(run.expect(lambda v: np.abs(v["t"]) > 20))
+    error = np.sqrt(sum(float(one.std_error) ** 2 for one in beyond)) / len(beyond)
+    mean = np.mean([float(one.value) for one in beyond])
+    assert abs(mean - 2 * stats.t.sf(20, 1.5)) < 4 * error < 0.008
+
+
+@pytest.mark.parametrize(("spread", "kept"), [((1.5,), False), ((1.5, 12.0, 100.0, 900.0), True)])
+def test_heavy_tails_beyond_reach_leave_no_base(spread: tuple[float, ...], kept: bool) -> None:
+    target = stanct.temper(FAR_OUT).target({"nu": 1.5})
+    rng = np.random.default_rng(0)
+    t = rng.standard_t(1.5, 300)
+    points = np.column_stack([t, np.exp(0.2 * np.tanh(t))[:, None] * rng.normal(size=(300, 6))])
+    found = nested.find_nested(target, points, np.random.SeedSequence(1))
+    assert found.base is not None and found.outer == ("t",)
+    parts = [GaussianBase(np.zeros(1), np.array([[sd]])) for sd in spread]
+    weights = [0.8, 0.15, 0.04, 0.01][: len(parts)]
+    base = dataclasses.replace(found.base, marginal=MixtureBase.of(weights, parts))
+    tails = ((0.1, GaussianBase(np.zeros(7), np.diag([sd, *np.ones(6)]))) for sd in (20.0, 80.0))
+    state: Any = SimpleNamespace(
+        target=target, parts=tuple(tails), seeds=FitSeeds.of(np.random.SeedSequence(2))
+    )
+    reaching = Given().reaching(state, found, base)
+    assert (reaching.base is not None) == kept and reaching.gradients > found.gradients
+
+
 def test_a_target_that_vanishes_has_no_mixture() -> None:
     def nowhere(points: Array) -> Array:
         return np.full(len(points), -np.inf)
@@ -290,7 +359,10 @@ def test_a_target_that_vanishes_has_no_mixture() -> None:
 
 
 @pytest.mark.parametrize("program", ["states", "sparse"])
-def test_default_draws_in_two_stages(program: str, tmp_path: Path) -> None:
+def test_default_draws_in_two_stages(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Job, "base_delta")  # the bias is learned from draws that the fit made
     if program == "states":
         y = states(8, 15)
         model, data, log_z = STATES, {"T": 15, "y": y}, log_z_of_states(y)

@@ -158,6 +158,28 @@ def test_circles_are_cut(bounds: str, prior: str, value: float | None) -> None:
     assert log_z(mended) == pytest.approx(0, abs=2e-6) and omissions(mended) == ()
 
 
+@pytest.mark.parametrize(
+    ("bounds", "truncation", "remedy"),
+    [
+        ("lower=1", "T[0, ]", "T[1, ]"),
+        ("lower=0, upper=1", "T[0, ]", "T[0, 1]"),
+        ("lower=-1, upper=1", "T[, 1]", "T[-1, 1]"),
+        ("lower=0", "T[0, 1]", None),
+        ("lower=0, upper=2", "T[0.5, 1]", None),
+    ],
+)
+def test_truncations_that_are_wider_than_the_bounds(
+    bounds: str, truncation: str, remedy: str | None
+) -> None:
+    written = program(f"real<{bounds}> s;", f"s ~ normal(0.2, 1){truncation};")
+    found = omissions(written)
+    assert [one.remedy for one in found] == ([f"s ~ normal(0.2, 1) {remedy};"] if remedy else [])
+    if remedy:
+        assert found[0].value == pytest.approx(-log_z(written), abs=2e-6)
+        mended = program(f"real<{bounds}> s;", str(found[0].remedy))
+        assert omissions(mended) == () and log_z(mended) == pytest.approx(0, abs=2e-6)
+
+
 def test_sums_of_zero_lack_a_dimension() -> None:
     source = "sum_to_zero_vector[K] z;", "z ~ normal(0, 2);"
     written = program(source[0].replace("K", "3"), source[1])
@@ -272,6 +294,7 @@ ADDS = "void prior_lp(real m) { m ~ normal(0, 1); }"
 Y = "int N; vector[N] y; real L;"
 LIKE = "y ~ normal(m, s);"
 BOTH = "real m; real<lower=0> s;"
+PAIR = "real<lower=0> s; real<lower=0> t;"
 FINE = "m ~ normal(0, 1); "
 
 # Parameters, model, other blocks, and the omissions as kind:parameter.
@@ -296,6 +319,61 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
     ),
     "corrected by a number": (
         BOTH, FINE + "s ~ normal(0, 1); target += 0.6931472;" + LIKE, {"data": Y}, ""
+    ),
+    "one correction of two": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 1); target += -normal_lccdf(0 | 1, 1);", {},
+        "half_prior:t",
+    ),
+    "a correction of each": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 2);"
+        "target += -(normal_lccdf(0 | 1, 2) + normal_lccdf(0.0 | 1.0, 1));", {}, "",
+    ),
+    "a correction of both": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 1); target += -2 * normal_lccdf(0 | 1, 1);", {}, "",
+    ),
+    "a correction of another scale": (
+        PAIR, "s ~ normal(1, 1); t ~ normal(1, 2); target += -normal_lccdf(0 | 1, 2);", {},
+        "half_prior:s",
+    ),
+    "a correction in the statement of another": (
+        PAIR, "target += normal_lpdf(t | 0, 1) + log(2); s ~ normal(0, 1);"
+        "target += normal_lpdf(0 | s, t);", {}, "half_prior:s",
+    ),
+    "a correction made before": (
+        PAIR, "s ~ exponential(1); t ~ normal(1, 1); target += -c;",
+        {"data": "} transformed data { real c = normal_lccdf(0 | 1, 1);"}, "",
+    ),
+    "corrected by values": (
+        BOTH, FINE + "s ~ normal(L, 1);" + LIKE + "target += -normal_lccdf(0 | y[1], 1);",
+        {"data": Y}, "",
+    ),
+    "censored at the bound": (
+        BOTH, FINE + "s ~ normal(L, 1); target += normal_lccdf(0 | m, s);" + LIKE, {"data": Y},
+        "half_prior:s",
+    ),
+    "weights of a mixture": (
+        BOTH, FINE + "s ~ normal(0, 1); for (n in 1:N) target += log_sum_exp(log(0.5) + "
+        "normal_lpdf(y[n] | m, 1), log(0.5) + normal_lpdf(y[n] | 0, s));", {"data": Y},
+        "half_prior:s",
+    ),
+    "a function of a parameter": ("real x;", "exp(x) ~ gamma(3, 1);", {}, "missing_constant:x"),
+    "a function on the unit interval": (
+        "real<lower=0, upper=1> p;", "logit(p) ~ normal(0, 1);", {}, "missing_constant:p"
+    ),
+    "a function of a positive parameter": (
+        "real<lower=0> v;", "target += gamma_lpdf(inv(v) | 2, 3);", {}, "missing_constant:v"
+    ),
+    "a sum of parameters": (
+        PAIR, "s ~ exponential(1); t ~ exponential(1); s - t ~ normal(0, 1);", {},
+        "missing_constant:s t",
+    ),
+    "made of a parameter": (
+        "real x;", "s ~ lognormal(0, 1);", {"transformed_parameters": "real s = exp(x);"},
+        "missing_constant:x",
+    ),
+    "put together": (
+        "vector[2] a; real b; matrix[2, 2] m;", "append_row(a, b) ~ normal(0, 1); "
+        "to_vector(m[1]) ~ normal(0, 1); row(m, 2) ~ normal(0, 1);", {}, "",
     ),
     "order corrected": ("ordered[3] c;", "c ~ normal(0, 1); target += lgamma(4);", {}, ""),
     "kept in a variable": (

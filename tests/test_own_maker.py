@@ -94,6 +94,22 @@ def test_a_poor_maker_spoils_nothing(seed: int) -> None:
     assert np.array_equal(run.delta, plain.delta) and run.gradients == plain.gradients + 1
 
 
+def test_parts_join_those_along_ridges(seed: int) -> None:
+    class Beside(stanct.Maker):
+        name = "beside"
+        judged = False
+
+        def make(self, state: stanct.State) -> stanct.Proposal:
+            return stanct.Proposal(parts=((0.5, GaussianBase(np.full(2, 3.0), np.eye(2))),))
+
+    recipe, exact = stanct.recipe().without("given"), Exact(BANANA, None, 0.0, {})
+    plain, run = (
+        sampled_by(one, exact, seed, draws=50) for one in (recipe, recipe.adding(Beside()))
+    )
+    assert stage_of(plain, "ridges")["parts"] > 1
+    assert len(run.base.parts) == len(plain.base.parts) + 1
+
+
 def test_a_maker_may_propose_a_base_of_another_kind(seed: int) -> None:
     class Known(stanct.Maker):
         name = "known"

@@ -37,7 +37,7 @@ MODULES = (
     "ladders", "contact_flow", "contact_figures", "factor_graph", "flow_runs", "walkers",
     "relaxations", "decoders", "radon_evidence", "decoder_chains", "decoder_nets",
     "decoder_training", "networks", "network_table", "plane_copies", "copy_costs", "gobbo",
-    "horseshoes", "joint_hmc",
+    "horseshoes", "joint_hmc", "line_hmc",
 )  # fmt: skip
 
 
@@ -761,6 +761,23 @@ def test_joint_by_hmc(papers: Callable[[str], ModuleType]) -> None:
     mean = np.average(x.reshape(-1, base.dimension), axis=0, weights=weights.ravel())
     sd = np.sqrt(np.diag(truth.covariance))
     assert np.all(np.abs(mean - truth.mean) < 0.4 * sd) and gradients == 240_004
+
+
+def test_hmc_on_the_line(papers: Callable[[str], ModuleType]) -> None:
+    """Its gradient is that of its energy, tempered chains have both masses, and plain ones one."""
+    line_hmc, slope, unused = papers("line_hmc"), np.empty(2), np.empty(2)
+    for tempered in (True, False):
+        line_hmc._energy(-6.5, 0.7, tempered, slope)
+        for axis, step in enumerate(1e-5 * np.eye(2)):
+            ends = [line_hmc._energy(-6.5 + s * step[0], 0.7 + s * step[1], tempered, unused)[0]
+                    for s in (1, -1)]  # fmt: skip
+            assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(slope[axis], abs=1e-6)
+    made = papers("graham_storkey").hmc_draws(16, 2500, 1)
+    weights = np.exp(made["log_weights"] - made["log_weights"].max())
+    assert np.average(made["x"] < 0, weights=weights) == pytest.approx(0.6, abs=0.07)
+    assert made["log_z"].mean() == pytest.approx(0.0, abs=0.1)
+    left = (made["plain"] < 0).mean(axis=1)
+    assert np.minimum(left, 1 - left).max() < 0.05 and 0 < (left > 0.5).sum() < left.size
 
 
 def test_the_machine_of_the_authors(papers: Callable[[str], ModuleType]) -> None:

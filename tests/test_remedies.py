@@ -619,7 +619,8 @@ def named() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
-            if node.func.id in ("Check", "check") or node.func.id.endswith("_check"):
+            makers = ("Check", "check", "least", "most")
+            if node.func.id in makers or node.func.id.endswith("_check"):
                 given = node.args[:2]
                 yield from (
                     one.value
@@ -634,8 +635,8 @@ def is_beyond_and_passed(check: Check) -> bool:
         # A base of the run's own may be the target.
         beyond = check.value < check.threshold and check.name != "tempered"
         return beyond if check.passed else check.value > check.threshold
-    # Even weights, reached tails and gaps within errors pass with any value.
-    exceptions = ("pareto_k", "pareto_k_base", "tails", "thermostat", "tempering_thermostat")
+    # Even weights and gaps within errors pass with any value.
+    exceptions = ("pareto_k", "pareto_k_base", "thermostat", "tempering_thermostat")
     beyond = check.value > check.threshold and check.name not in exceptions
     return beyond if check.passed else check.value < check.threshold
 

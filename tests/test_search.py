@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from boltzmann_machine import BoltzmannMachine
 from conftest import LONG, ROOT, Scanned, target_of
-from scipy.stats import ortho_group
+from scipy.stats import gamma, ortho_group
 from targets import TWO_MODES
 
-from stanct import sample
+from stanct import sample, temper
 from stanct.bases.ascents import MOST_GRADIENTS, MOST_STEPS, Counted, Optimum
 from stanct.bases.fits import fit_base
 from stanct.bases.local import (
@@ -304,6 +304,26 @@ def test_a_bulk_that_no_gaussian_holds_leaves_strays(seed: int) -> None:
     assert all(one.fit is None for one in looked) and any(len(one.strays) for one in looked)
 
 
+def test_surroundings_whose_covariance_no_double_holds_end_no_run(seed: int) -> None:
+    """Rounds of draws of a slow prior run away; the exact log Z is an integral over one scale."""
+    y, s = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+    model = temper("""data { vector[8] y; vector[8] s; }
+    parameters { real mu; real<lower=0> p; vector[8] theta; }
+    model { mu ~ normal(0, 20); p ~ gamma(0.001, 0.001); theta ~ normal(mu, inv_sqrt(p));
+      y ~ normal(theta, s); }""")  # fmt: skip
+    runs = [model.sample({"y": y, "s": s}, seed=one, progress=False) for one in (seed, 1, 3, 5)]
+    x = np.linspace(-60, 12, 40_001)
+    spread = s**2 + np.exp(-x)[:, None]
+    apart, one = np.sum(y / spread, axis=1), 1 + 400 * np.sum(1 / spread, axis=1)
+    log_p = gamma.logpdf(np.exp(x), 0.001, scale=1000) + x - 4 * np.log(2 * np.pi)
+    log_p -= 0.5 * (np.log(spread).sum(axis=1) + np.log(one) + np.sum(y**2 / spread, axis=1))
+    log_p += 200 * apart**2 / one
+    exact = float(np.logaddexp.reduce(log_p) + np.log(x[1] - x[0]))
+    for found in (run.evidence for run in runs):
+        assert found.log_z == pytest.approx(exact, abs=4 * found.std_error)
+        assert found.std_error < 0.03
+
+
 @pytest.mark.parametrize("name", ["spike_beside", "spike_within"])
 def test_both_spikes_of_skilling(name: str, seed: int) -> None:
     """In twenty dimensions, a plateau holds 1 of 101, and the spike may lie beside its centre."""
@@ -416,7 +436,9 @@ def test_the_base_of_known_modes_is_their_mixture(seed: int) -> None:
     found = fit_base(target_of(program), "modes", chains=4, seed=seeds(seed), nuts=Nuts())
     assert isinstance(found.base, MixtureBase) and found.survey is not None
     assert found.base.weights == pytest.approx([0.63, 0.27, 0.1], abs=1e-3)
-    assert found.survey.complete and found.survey.place[:, 0] == pytest.approx([9, -9], abs=0.01)
+    assert found.survey.sought.complete and found.survey.place[:, 0] == pytest.approx(
+        [9, -9], abs=0.01
+    )
     assert found.log_zeta == pytest.approx(0, abs=1e-3)
     pilot = fit_base(target_of(program), "pilot", chains=4, seed=seeds(seed), nuts=Nuts())
     assert pilot.base.is_gaussian and pilot.separated

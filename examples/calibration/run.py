@@ -55,7 +55,6 @@ LESS: dict[str, Callable[[stanct.Recipe], stanct.Recipe]] = {
     },
     "scans": lambda all_: all_.changing("ascents", scan=False),
     "outskirts": lambda all_: all_.changing("ascents", outskirts=False),
-    "again": lambda all_: all_.changing("pathfinder", again=False),
     "wide part": lambda all_: replace(all_, wide_share=0.0),
 }
 QUICK = ("hierarchy_raw", "mixture", "labels", "banana", "regression", "separation", "rates")

@@ -1,4 +1,4 @@
-"""The program of Nemeth et al. with fixed β, as they published it, on the machine of their file.
+"""Programs of Nemeth et al. as they published them, on the machine of their file: β fixed, or not.
 
     git clone https://github.com/chris-nemeth/pseudo-extended-mcmc-code
     python authors_copies.py pseudo-extended-mcmc-code
@@ -24,9 +24,9 @@ FOLDER = "Section_4.2-Boltzmann_machine_relaxations"
 BETAS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 
-def program(folder: Path) -> str:
-    """Their program, with its one array in today's syntax."""
-    text = (folder / "boltzmann_pseudo-extended_fixedBeta.stan").read_text(encoding="utf-8")
+def program(folder: Path, kind: str) -> str:
+    """One of their programs, with its one array in today's syntax."""
+    text = (folder / f"boltzmann_pseudo-extended{kind}.stan").read_text(encoding="utf-8")
     return text.replace("vector[n_dim_r]  x[P];", "array[P] vector[n_dim_r] x;")
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     machine = BoltzmannMachine(weights, biases)
     signs = machine.exact()
 
-    def rmse(x: np.ndarray, beta: float) -> float:
+    def rmse(x: np.ndarray, beta: np.ndarray | float) -> float:
         """That of E[x] from copies of shape (draws, 2, dimension), weighted by π^(1 − β)."""
         y = x @ factor.T + biases
         log_target = (np.logaddexp(y, -y) - np.log(2)).sum(-1)
@@ -58,22 +58,26 @@ def main() -> None:
 
     logging.getLogger("cmdstanpy").setLevel(logging.ERROR)
     cmdstanpy.set_cmdstan_path(str(home.path))
+    data = {"n_dim_b": len(biases), "n_dim_r": factor.shape[1], "q": factor.tolist(),
+            "b": biases.tolist(), "P": 2}  # fmt: skip
     with tempfile.TemporaryDirectory() as made:
-        path = Path(made) / "copies.stan"
-        path.write_text(program(folder), encoding="utf-8")
-        theirs = cmdstanpy.CmdStanModel(stan_file=path)
-        data = {"n_dim_b": len(biases), "n_dim_r": factor.shape[1], "q": factor.tolist(),
-                "b": biases.tolist(), "P": 2}  # fmt: skip
-        for beta in BETAS:
-            errors = []
-            for seed in range(1, options.runs + 1):
-                fit = theirs.sample(
-                    data | {"beta": beta}, chains=1, iter_warmup=5000, iter_sampling=5000,
-                    seed=seed, show_progress=False,
-                )  # fmt: skip
-                errors.append(rmse(fit.stan_variable("x"), beta))
-            told = ", ".join(f"{error:.2f}" for error in errors)
-            print(f"β = {beta}: RMSE of E[x] by their program {told}", flush=True)
+        for kind, betas in (("_fixedBeta", BETAS), ("", (None,))):
+            path = Path(made) / f"copies{kind}.stan"
+            path.write_text(program(folder, kind), encoding="utf-8")
+            theirs = cmdstanpy.CmdStanModel(stan_file=path)
+            for beta in betas:
+                errors = []
+                for seed in range(1, options.runs + 1):
+                    fit = theirs.sample(
+                        data | ({} if beta is None else {"beta": beta}), chains=1,
+                        iter_warmup=5000, iter_sampling=5000, seed=seed, show_progress=False,
+                    )  # fmt: skip
+                    own = fit.stan_variable("beta") if beta is None else beta
+                    errors.append(rmse(fit.stan_variable("x"), own))
+                told = ", ".join(f"{error:.2f}" for error in errors)
+                print(
+                    f"β = {beta or 'estimated'}: RMSE of E[x] by their program {told}", flush=True
+                )
     exact = machine.relaxed(signs).mean
     base = wide_base(machine)
     for beta in BETAS:

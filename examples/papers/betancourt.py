@@ -119,7 +119,9 @@ def figure_5(work: Work) -> Made:
 def annealed(ladder: str, particles: int, moves: int, seed: int) -> dict[str, Any]:
     """Part: means and spreads along a ladder, and the paths of six particles."""
     theta = anneal(ladder, particles, moves, seed)
+    cumulative = beta_distribution.cdf(theta, *shapes(LADDERS[ladder]))
     return {"ladder": ladder, "moves": moves, "mean": theta.mean(axis=0),
+            "inside": (np.abs(cumulative - 0.5) < 0.475).mean(axis=0),
             "error": theta.std(axis=0) / np.sqrt(particles), "paths": theta[:6]}  # fmt: skip
 
 
@@ -147,8 +149,10 @@ def figure_6(work: Work) -> Made:
         spread = beta_distribution.std(*shapes(betas))
         rows += [
             {"ladder": name, "transitions": made["moves"], "β": b, "mean of θ": m,
-             "standard error": e, "exact": x, "off, in sd": (m - x) / s}
-            for b, m, e, x, s in zip(betas, mean, error, mean_rate(betas), spread, strict=True)
+             "standard error": e, "exact": x, "off, in sd": (m - x) / s,
+             "in the central 95 %": share}
+            for b, m, e, x, s, share in zip(betas, mean, error, mean_rate(betas), spread,
+                                            made["inside"], strict=True)
         ]  # fmt: skip
     lines = [
         f"{moves} transitions: " + "; ".join(
@@ -177,7 +181,11 @@ def told_annealing(rows: list[dict[str, Any]]) -> str:
         end = f"and by less than .1 sd from β = {rows[away[-1] + 1]['β']:.2g} on"
     worst = max(rows, key=lambda row: abs(row["mean of θ"] - row["exact"]))
     gap = worst["mean of θ"] - worst["exact"]
-    return f"{rows[0]['ladder']} are off by up to {gap:+.3f}, at β = {worst['β']:.2g}, {end}"
+    share = last["in the central 95 %"]
+    return (
+        f"{rows[0]['ladder']} are off by up to {gap:+.3f}, at β = {worst['β']:.2g}, {end}, with "
+        f"{share:.0%} of the particles in the central 95 % at β = 1"
+    )
 
 
 def tempered(ladder: str, sweeps: int, moves: int, seed: int) -> dict[str, Any]:
@@ -230,7 +238,7 @@ def figure_7(work: Work) -> Made:
         axes[1, column].set_yscale("symlog", linthresh=0.001)
         axes[1, column].set_yticks([0, 0.001, 0.01, 0.1, 1], ["0", ".001", ".01", ".1", "1"])
         axes[1, column].set_ylim(-0.0001, 1.5)
-        titled(axes[1, column], "", "transition", "β" if not column else "")
+        titled(axes[1, column], "", "jump", "β" if not column else "")
     says = (
         "Chains that came to β = 1 within 300 and within 1,000 jumps: "
         + ", ".join(

@@ -164,6 +164,8 @@ def short_numbers(axes: Axes) -> None:
         return f"{value:g}"
 
     for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() != "log":
+            continue
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
         axis.set_major_formatter(short)
         axis.set_minor_formatter(NullFormatter())

@@ -18,9 +18,20 @@ from common import (
     seeds,
     titled,
 )
-from contact_flow import BETA_BINOMIAL, FIRST, LAST, Course, flow, hmc_mean, two_modes
+from contact_flow import (
+    BETA_BINOMIAL,
+    FIRST,
+    LAST,
+    PATIENCE,
+    STARTS,
+    Course,
+    flow,
+    hmc_mean,
+    starts,
+    two_modes,
+)
 from flow_runs import density_over_beta
-from ladders import PRIOR, deviation, log_z, shapes
+from ladders import deviation, log_z, shapes
 from matplotlib.figure import Figure
 from scipy.special import digamma, expit, logit
 from scipy.stats import beta as beta_distribution
@@ -31,6 +42,7 @@ from stanct.plots.canvas import drawing
 WEIGHT, CENTRE, SD, BASE_SD = 0.95, 2.0, 0.5, 2.5
 LONGEST = 8000  # steps of a trajectory that never arrives
 MASSES = (1.0, 0.04)  # of the trajectories of Figure 8
+LONGEST_LINE = 15_000  # steps of the slowest of all starts
 LEVELS = (FIRST, 0.05, 0.3, LAST)
 
 
@@ -177,6 +189,7 @@ def figure_4(work: Work) -> Made:
         rows.append({
             "transition": name, "trajectories": count, "stalled": float(stalled.mean()),
             "stalled at q > 0": float((found.q[-1][stalled] > 0).mean()),
+            "arrived at q > 0": float((found.q[-1][found.arrived] > 0).mean()),
             "largest error of log Z": float(
                 np.abs(found.log_z - two_modes(WEIGHT, CENTRE, SD, BASE_SD).log_z(found.beta)).max()
             ),
@@ -186,27 +199,42 @@ def figure_4(work: Work) -> Made:
         f"Of {count} cooling trajectories {cool['stalled']:.0%} stall, "
         f"{cool['stalled at q > 0']:.0%} of them at q > 0, in the mode with less mass. Of {count} "
         f"heating ones {heat['stalled']:.0%} stall, {1 - heat['stalled at q > 0']:.0%} of them at "
-        f"q < 0, in the mode with more. Stalled means not arrived in {LONGEST * 0.01:.0f} units of "
-        "time. 40 of each are drawn."
+        "q < 0, in the mode with more. Of the cooling ones that arrive "
+        f"{cool['arrived at q > 0']:.0%} are at q > 0, where the target has {1 - WEIGHT:.0%}. "
+        f"Stalled means not arrived in {LONGEST * 0.01:.0f} units of time. 40 of each are drawn."
     )
     return Made(rows, figure, says)
 
 
-def adiabatic_run(mean_of: int, mass: float, steps: int, seed: int) -> dict[str, Any]:
+def adiabatic_run(mean_of: int, mass: float, start: int, seed: int) -> dict[str, Any]:
     """Part: one trajectory of the Beta–Binomial, with E_β[ΔV] exact (0) or by HMC draws a step."""
-    rng = np.random.default_rng(seed)
-    start = logit(rng.beta(*PRIOR, size=1))
-    mean = hmc_mean(mean_of, seed) if mean_of else None
-    kick = np.sqrt(mass) * rng.standard_normal(1)
-    made = flow(BETA_BINOMIAL, start, kick, steps, mass=mass, mean=mean)
+    y, p = (each[[start]] for each in starts(seed))
+    mean = hmc_mean(mean_of, seed + start) if mean_of else None
+    made = flow(BETA_BINOMIAL, y, np.sqrt(mass) * p, PATIENCE, mass=mass, mean=mean)
     columns = {"y": made.q, "p": made.p, "beta": made.beta, "log_z": made.log_z}
     return {"mean_of": mean_of, "mass": mass, "arrived": bool(made.arrived[0]),
             **{key: values[:, 0] for key, values in columns.items()}}  # fmt: skip
 
 
-def adiabatic_job(work: Work, mean_of: int, mass: float) -> dict[str, Any]:
-    """A trajectory from the same start as all others."""
-    return {"mean_of": mean_of, "mass": mass, "steps": 6000, "seed": seeds(work.seed, 1)[0]}
+def adiabatic_error(mean_of: int, start: int, seed: int) -> dict[str, Any]:
+    """Part: whether a trajectory of mass 1 arrives, and its largest error of log Z."""
+    made = adiabatic_run(mean_of, 1.0, start, seed)
+    error = np.abs(np.array(made["log_z"]) - log_z(np.array(made["beta"])))
+    return {"arrived": made["arrived"], "error": float(error.max())}
+
+
+def adiabatic_shares(mass: float, seed: int) -> dict[str, Any]:
+    """Part: for each start, its steps, and its share of the way in γ that is in equilibrium.
+
+    E_β[ΔV] is exact. Equilibrium is the central 95 % of θ at the present β.
+    """
+    y, p = starts(seed)
+    made = flow(BETA_BINOMIAL, y, np.sqrt(mass) * p, LONGEST_LINE, mass=mass)
+    course = told_course({"y": made.q, "p": made.p, "beta": made.beta, "mass": mass})
+    moving = made.beta < LAST
+    pace = course["dγ/dt"] * moving
+    return {"arrived": made.arrived, "steps": moving.sum(axis=0),
+            "way": (course["inside"] * pace).sum(axis=0) / pace.sum(axis=0)}  # fmt: skip
 
 
 def told_course(made: dict[str, Any]) -> dict[str, Any]:
@@ -221,8 +249,15 @@ def told_course(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def figure_8(work: Work) -> Made:
-    """Two trajectories over the density of θ at each β, and the pace of their temperature."""
-    jobs = [adiabatic_job(work, 10 if work.quick else 100, mass) for mass in MASSES]
+    """Two trajectories over the density of θ at each β, and the pace of their temperature.
+
+    They have the start whose way with mass 1 is in equilibrium as much as that of the median start.
+    """
+    (seed,) = seeds(work.seed, 1)
+    shares = work.parts.every(adiabatic_shares, [{"mass": mass, "seed": seed} for mass in MASSES])
+    start = int(np.argsort(shares[0]["way"])[STARTS // 2])
+    jobs = [{"mean_of": 10 if work.quick else 100, "mass": mass, "start": start, "seed": seed}
+            for mass in MASSES]  # fmt: skip
     figure, axes = panels(2, 3, (12.0, 6.0), sharex=True)
     rows, told = [], []
     for place, made in enumerate(work.parts.every(adiabatic_run, jobs)):
@@ -250,20 +285,36 @@ def figure_8(work: Work) -> Made:
                  for k in range(0, beta.size, 5)]  # fmt: skip
         told.append(
             f"With {name} the trajectory {'arrives' if made['arrived'] else 'does not arrive'} "
-            f"after {beta.size - 1:,} steps of .01. θ is in the central 95 % of its density in "
-            f"{inside.mean():.0%} of them, which are {np.average(inside, weights=pace):.0%} of the "
-            f"way in γ. For β from .02 to .9 the mean pace is {near:.2f} within one sd of the mean "
-            f"and {far:.2f} more than two away. At the dotted line, β = {beta[slow]:.2g}, the "
-            f"trajectory is {away[slow]:+.1f} sd away and its pace is {pace[slow]:.1e}."
+            f"after {beta.size - 1:,} steps of .01. θ is in the central 95 % of its density for "
+            f"{np.average(inside, weights=pace):.0%} of the way in γ. For β from .02 to .9 the "
+            f"mean pace is {near:.2f} within one sd of the mean and {far:.2f} more than two away. "
+            f"At the dotted line, β = {beta[slow]:.2g}, the trajectory is {away[slow]:+.1f} sd "
+            f"away and its pace is {pace[slow]:.1e}. {told_shares(shares[place])}"
         )
     says = " ".join(told) + f" E[ΔV] is the mean of {jobs[0]['mean_of']} draws of HMC at each step."
-    return Made(rows, figure, work.judged(says, " The paper does not say what its mass is."))
+    verdict = " It is exact for the other starts. The paper does not say what its mass is."
+    return Made(rows, figure, work.judged(says, verdict))
+
+
+def told_shares(made: dict[str, Any]) -> str:
+    """How many of all starts arrive, and how much of their way they are in equilibrium."""
+    steps, way = np.array(made["steps"]), np.array(made["way"])
+    return (
+        f"Of {STARTS} starts {int((steps < PATIENCE).sum())} arrive within {PATIENCE:,} steps and "
+        f"{int(np.sum(made['arrived']))} within {LONGEST_LINE:,}, and their way is in the central "
+        f"95 % for {np.median(way):.0%} in the median and for {way.min():.0%} at the least."
+    )
 
 
 def figure_9(work: Work) -> Made:
     """log Z(β) along one trajectory by equation (4), and its error."""
     sizes = (0, 10) if work.quick else (0, 100, 1000)
-    found = work.parts.every(adiabatic_run, [adiabatic_job(work, n, 1.0) for n in sizes])
+    (seed,) = seeds(work.seed, 1)
+    jobs = [{"mean_of": n, "mass": 1.0, "start": 0, "seed": seed} for n in sizes]
+    found = work.parts.every(adiabatic_run, jobs)
+    others = [{"mean_of": sizes[1], "start": k, "seed": seed}
+              for k in range(2 if work.quick else 12)]  # fmt: skip
+    errors = [m["error"] for m in work.parts.every(adiabatic_error, others) if m["arrived"]]
     figure, axes = panels(2, 1, (6.4, 5.0), sharex=True, height_ratios=(2, 1))
     grid = np.concatenate([np.linspace(0, 0.001, 20), np.geomspace(0.00103, 1, 300)])
     axes[0, 0].plot(grid, log_z(grid), color=INK, lw=3, alpha=0.35, label="exact")
@@ -293,7 +344,9 @@ def figure_9(work: Work) -> Made:
         )
         + ", and at its end "
         + ", ".join(f"{r['error there']:+.3f}" for r in rows)
-        + "."
+        + f". With {sizes[1]} draws {len(errors)} of {len(others)} starts arrive within "
+        f"{PATIENCE:,} steps. The largest error along each of them is {np.median(errors):.3f} nats "
+        f"in the median and {max(errors):.3f} at most."
     )  # fmt: skip
     verdict = " The paper does not say how many draws of HMC it has at each step."
     return Made(rows, figure, work.judged(says, verdict))

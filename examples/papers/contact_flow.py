@@ -19,6 +19,7 @@ from numba import njit
 from scipy.special import betaln, expit, log_expit, logit, logsumexp
 
 STEP = 0.01  # the paper's ε, of the flow and of Hamiltonian Monte Carlo
+STARTS, PATIENCE = 24, 6000  # of the Beta–Binomial, and steps of each
 FIRST, LAST = 1e-5, 1 - 1e-3  # where trajectories begin and end, for β = 0 and β = 1
 
 
@@ -57,6 +58,12 @@ def _binomial(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 # The Beta–Binomial of section III in y = logit θ.
 BETA_BINOMIAL = Path(_prior, _binomial, exact_mean, exact_log_z)
+
+
+def starts(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Exact draws of the prior of y = logit θ, and momenta of unit mass, shapes (STARTS,)."""
+    rng = np.random.default_rng(seed)
+    return logit(rng.beta(*PRIOR, size=STARTS)), rng.standard_normal(STARTS)
 
 
 def two_modes(weight: float, centre: float, sd: float, base_sd: float) -> Path:

@@ -26,8 +26,8 @@ from common import (
     RED,
     Made,
     Work,
-    legend,
     panels,
+    short_numbers,
     titled,
 )
 from decoder_chains import Rows, annealed, gibbs, joint, running_log_z, simulated
@@ -205,7 +205,8 @@ def figure_4_thousand(work: Work) -> Made:
             f"{r['method']} {r['log p']:.3f} ± {r['standard error']:.3f}"
             + (f" ({_outside(r, ends):.1f} standard errors outside it)" if ends else "")
             for r in table if np.isfinite(r["standard error"])) + ".")  # fmt: skip
-    legend(axes[0], fontsize=7.5, loc="upper left", ncols=3)
+    names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     verdict = (
         f" AIS has 50 temperatures and {PARTICLES} particles, Gibbs and simulated tempering have "
         f"300 draws of {CHAINS} chains and joint tempering 500, without a warm-up. Bars are 95 % "
@@ -266,6 +267,7 @@ def _panel(one: Any, mine: list[dict[str, Any]], folder: str | None, title: str)
     middle = np.mean(known or [row["log p"] for row in rows if row["method"] == "AIS"])
     one.set_ylim(middle - 0.5, middle + 0.25)
     one.set_xscale("log")
+    short_numbers(one)
     titled(one, f"{title}, {count:,} images", "processor seconds", "log p of an image, mean")
     return rows
 

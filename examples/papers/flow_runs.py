@@ -24,6 +24,7 @@ from common import (
     seeds,
     titled,
 )
+from contact_flow import BETA_BINOMIAL, LAST, PATIENCE, STARTS, flow, starts
 from ladders import log_z, mean_delta, mean_rate, shapes
 from matplotlib.axes import Axes
 from scipy.optimize import minimize
@@ -122,6 +123,20 @@ def noisy_means(made: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt((np.square(weights) * np.square(delta - mean)).sum(axis=0))
 
 
+def told_flow(warped: np.ndarray, means: np.ndarray, seed: int) -> str:
+    """The error of log Z along trajectories that follow these means of ΔV, at log(β + .001)."""
+
+    def mean(beta: np.ndarray, _: np.ndarray) -> np.ndarray:
+        return np.interp(np.log(beta + 1e-3), warped, means)
+
+    made = flow(BETA_BINOMIAL, *starts(seed), PATIENCE, mean=mean)
+    error = np.where(made.beta < LAST, np.abs(made.log_z - log_z(made.beta)), 0).max(axis=0)
+    return (
+        f"{int(made.arrived.sum())} of {STARTS} arrive, with a largest error of log Z of "
+        f"{np.median(error[made.arrived]):.2f} nats in the median"
+    )
+
+
 def expectations(work: Work) -> Made:
     """The adiabatic flow: its trajectories, E_β[ΔV] smoothed by a Gaussian process, and log Z."""
     job = {"duration": 10.0 if work.quick else 80.0, "draws": 32 if work.quick else 128,
@@ -187,7 +202,9 @@ def expectations(work: Work) -> Made:
         f"exact {EXACT_MEAN:.4f}. A Gaussian process in log β through the means of 32 trajectories "
         f"lowers their root mean square relative error of {rough:.3f} to {fine:.3f} (beyond "
         f"β = .001). At β = 1 it is {abs(smooth[-1] / exact[-1] - 1):.1%} off, and the means "
-        f"themselves {abs(mean[-1] / exact[-1] - 1):.1%}. "
+        f"themselves {abs(mean[-1] / exact[-1] - 1):.1%}. Of trajectories that follow the "
+        f"smoothed means {told_flow(warped, smooth, job['seed'])}; of those that follow the means "
+        f"themselves {told_flow(warped, mean, job['seed'])}. "
         f"All took {made['gradients']:,} gradients."
     )
     verdict = (
@@ -207,7 +224,7 @@ def metastabilities(work: Work) -> Made:
         for d, seed in zip(durations, seeds(work.seed, len(durations)), strict=True)
     ]
     found = work.parts.every(ensemble, jobs)
-    figure, axes = panels(1, 3, (11.0, 3.2))
+    figure, axes = panels(1, 3, (11.0, 3.6))
     for made in found:
         if made["duration"] == durations[-1]:
             betas = np.array(made["betas"])
@@ -239,8 +256,11 @@ def metastabilities(work: Work) -> Made:
             label=f"resampled {name}",
         )  # fmt: skip
     axes[0, 1].axhline(float(log_z(1.0)), color=INK, lw=0.8)
-    for one in axes[0, :2]:
-        one.legend(frameon=False, fontsize=7.5)
+    axes[0, 1].set_xticks(durations)
+    axes[0, 1].legend(frameon=False, fontsize=7.5)
+    names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, title="(a)", loc="outside lower center", ncols=4, frameon=False,
+                  fontsize=7.5, title_fontsize=7.5)  # fmt: skip
     axes[0, 0].axhline(0, color=QUIET, lw=0.8)
     beta_axis(axes[0, 0])
     last = found[len(durations) - 1], found[-1]

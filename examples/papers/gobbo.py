@@ -164,8 +164,8 @@ def dynamics(work: Work) -> Made:
     )
     verdict = (
         " Langevin moves and a learned bias make the extended Hamiltonian a sampler of the target, "
-        "as the paper says. stanct.TACT(thermostat=None, bias='hills') moves in this way, too. "
-        "None of the paper's pictures was at hand, and the target is our own."
+        "as Graham & Storkey tell. stanct.TACT(thermostat=None, bias='hills') moves in this way, "
+        "too. None of the paper's pictures was at hand, and the target is our own."
     )
     return Made(rows, figure, work.judged(says, verdict))
 

@@ -6,6 +6,7 @@ import functools
 import time
 from typing import Any
 
+import line_hmc
 import numpy as np
 from boltzmann_errors import (
     FORMS,
@@ -46,8 +47,8 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import stanct
-from stanct.engines.embedded import Nuts, run_nuts
 from stanct.estimates.mixing import effective_size
+from stanct.path.bias import Bias
 
 X = np.linspace(-90, 90, 9001)
 
@@ -60,23 +61,32 @@ def base_of_the_paper() -> stanct.GaussianBase:
 def bimodal_draws(
     chains: int, draws: int, log_zeta: float, seed: int, atom: float
 ) -> dict[str, Any]:
-    """Part: joint continuous tempering on the two modes, and plain NUTS beside it."""
+    """Part: joint continuous tempering on the two modes by stanct."""
     model = stanct.temper(EXAMPLES / "bimodal" / "bimodal.stan")
     run = model.sample(
         method=stanct.Joint(bootstrap=0, atom=atom), chains=chains, draws=draws, seed=seed,
         base=base_of_the_paper(), log_zeta=log_zeta, engine="embedded", progress=False,
     )  # fmt: skip
-    starts = np.random.default_rng(seed).standard_normal((chains, 1))
-    block, _ = run_nuts(
-        model.target().density_recipe, starts, seed=seed, warmup=500, draws=draws, nuts=Nuts()
-    )
     left = run.expect(lambda values: values["x"] < 0)
     return {
         "x": run.variables["x"].reshape(chains, draws), "beta": run.beta,
         "log_weights": run.log_weights(), "log_z": run.bare_evidence.log_z,
         "std_error": run.bare_evidence.std_error, "left": left.value, "left_error": left.std_error,
-        "nuts": block.variables["x"].reshape(chains, draws),
     }  # fmt: skip
+
+
+def hmc_draws(chains: int, draws: int, seed: int) -> dict[str, Any]:
+    """Part: HMC of fixed length on (x, u) and on x alone, from draws of the base."""
+    rng, law = np.random.default_rng(seed), Bias.linear(0.0)
+    x, u, delta, plain = (np.empty((chains, draws)) for _ in range(4))
+    for c in range(chains):
+        start = float(base_of_the_paper().unwhiten(rng.standard_normal((1, 1)))[0, 0])
+        own = int(rng.integers(2**31))
+        x[c], u[c], delta[c], _ = line_hmc.chain(own, start, rng.logistic(), draws, True)
+        plain[c] = line_hmc.chain(own, start, 0.0, draws, False)[0]
+    at_target, at_base = (law.log_weights(delta, beta) for beta in (1.0, 0.0))
+    log_z = np.logaddexp.reduce(at_target, axis=1) - np.logaddexp.reduce(at_base, axis=1)
+    return {"x": x, "beta": expit(u), "log_weights": at_target, "log_z": log_z, "plain": plain}
 
 
 def potentials(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,32 +103,17 @@ def energy(x: np.ndarray, u: np.ndarray) -> np.ndarray:
     return beta * phi + (1 - beta) * psi - np.log(beta) - np.log1p(-beta)
 
 
-def trajectories(start: np.ndarray, steps: int, dt: float, seed: int) -> np.ndarray:
-    """200 leapfrog trajectories of (x, u) with unit masses, shape (steps + 1, 200, 2)."""
-    shifts = 1e-5 * np.eye(2)
-
-    def slope(place: np.ndarray) -> np.ndarray:
-        ends = [energy(*(place + sign * shift).T) for shift in shifts for sign in (1, -1)]
-        return np.stack([ends[0] - ends[1], ends[2] - ends[3]], axis=1) / 2e-5
-
-    p = np.random.default_rng(seed).standard_normal((200, 2))
-    place = np.tile(start, (200, 1))
-    path = [place]
-    for _ in range(steps):
-        p = p - 0.5 * dt * slope(place)
-        place = place + dt * p
-        p = p - 0.5 * dt * slope(place)
-        path.append(place)
-    return np.array(path)
-
-
 def figure_1(work: Work) -> Made:
-    """Two modes: the joint energy with a trajectory, weighted draws, and both histograms."""
+    """Two modes: the joint energy with a trajectory, weighted draws, and both histograms.
+
+    Draws are by HMC of fixed length, as in the paper. The words have stanct's own sampler, too.
+    """
     draws = 1000 if work.quick else 2500
     job = {"chains": 4, "draws": draws, "log_zeta": 0.0, "seed": seeds(work.seed, 1)[0],
            "atom": stanct.Joint().atom}  # fmt: skip
-    (made,) = work.parts.every(bimodal_draws, [job])
-    x, beta, log_weights, nuts = (np.array(made[k]) for k in ("x", "beta", "log_weights", "nuts"))
+    (own,) = work.parts.every(bimodal_draws, [job])
+    (made,) = work.parts.every(hmc_draws, [{"chains": 8, "draws": draws, "seed": job["seed"]}])
+    x, beta, log_weights, plain = (np.array(made[k]) for k in ("x", "beta", "log_weights", "plain"))
     figure, axes = panels(2, 2, (9.0, 5.6))
     target, base = (np.exp(-potential) for potential in potentials(X))
     axes[0, 0].plot(X, target, color=BLUE, label="target")
@@ -128,9 +123,9 @@ def figure_1(work: Work) -> Made:
     grid_x, grid_u = np.meshgrid(np.linspace(-20, 20, 161), np.linspace(-10, 10, 161))
     height = energy(grid_x, grid_u)
     axes[0, 1].contourf(grid_x, grid_u, np.minimum(height, 40), 30, cmap="magma_r")
-    paths = trajectories(np.array([-8.0, 0.5]), 1000, 0.02, work.seed)
-    crossing = np.flatnonzero(paths[..., 0].max(axis=0) > 8)
-    path = paths[:, crossing[0]]
+    paths = line_hmc.trajectories(work.seed, np.array([-8.0, 0.5]), 200, 1000, 0.02)
+    crossing = np.flatnonzero(paths[..., 0].max(axis=1) > 8)
+    path = paths[crossing[0]]
     drift = path_energy_error(path, 0.02)
     axes[0, 1].plot(*path.T, "-", color="#39ff8c", lw=1.4)
     axes[0, 1].plot(*path[0], "o", color="#39ff8c", ms=4)
@@ -142,8 +137,8 @@ def figure_1(work: Work) -> Made:
     w = np.exp(log_weights - log_weights.max())
     axes[1, 0].scatter(x[0, :1000], beta[0, :1000], s=8 * w[0, :1000] + 0.6, color=BLUE, lw=0)
     titled(axes[1, 0], "(c) one chain, points as large as w$_1$", "x", "β")
-    axes[1, 1].hist(nuts[0], 40, range=(-20, 20), density=True, color=RED, alpha=0.4,
-                    label="NUTS, one chain")  # fmt: skip
+    axes[1, 1].hist(plain[0], 40, range=(-20, 20), density=True, color=RED, alpha=0.4,
+                    label="HMC, one chain")  # fmt: skip
     axes[1, 1].hist(x.ravel(), 80, range=(-20, 20), weights=w.ravel(), density=True, color=BLUE,
                     alpha=0.5, label="tempered, weighted")  # fmt: skip
     axes[1, 1].plot(X, target, color=INK, lw=1)
@@ -151,21 +146,26 @@ def figure_1(work: Work) -> Made:
     titled(axes[1, 1], "(d) histograms", "x", "density")
     for one in axes.flat:
         one.set_xlim(-20, 20)
-    stuck = (nuts < 0).mean(axis=1)
-    rows = [{"chain": c + 1, "NUTS, share of x < 0": s,
-             "tempered, share of x < 0": float(np.average(x[c] < 0, weights=w[c])), "exact": 0.6}
-            for c, s in enumerate(stuck)]  # fmt: skip
+    stuck = (plain < 0).mean(axis=1)
+    masses = np.array([np.average(x[c] < 0, weights=w[c]) for c in range(len(x))])
+    rows = [{"chain": c + 1, "HMC, share of x < 0": stuck[c], "tempered, share of x < 0": masses[c],
+             "exact": 0.6} for c in range(len(x))]  # fmt: skip
+    log_z = np.array(made["log_z"])
+    errors = [each.std(ddof=1) / np.sqrt(len(x)) for each in (masses, log_z)]
     says = (
-        f"The tempered chains give x < 0 the weight {made['left']:.3f} ± {made['left_error']:.3f} "
-        f"(exact 0.6) and log Z = {made['log_z']:.3f} ± {made['std_error']:.3f} (exact 0). Plain "
-        f"NUTS has {', '.join(f'{s:.2f}' for s in stuck)} in four chains. Of 200 trajectories of "
-        f"20 units of time from the left mode {crossing.size} reach the middle of the right one, "
-        f"and the first of these is drawn. Its energy varies by {drift:.3f}."
+        f"{len(masses)} tempered chains of HMC give x < 0 the weight {masses.mean():.3f} ± "
+        f"{errors[0]:.3f} (exact 0.6) and log Z = {log_z.mean():.3f} ± {errors[1]:.3f} (exact 0). "
+        "Plain HMC gives it "
+        f"{', '.join(f'{s:.2f}' for s in stuck)}. stanct's own sampler, NUTS with a learned bias "
+        f"and an atom, gives {own['left']:.3f} ± {own['left_error']:.3f} and log Z = "
+        f"{own['log_z']:.3f} ± {own['std_error']:.3f}. Of 200 trajectories of 20 units of time "
+        f"from the left mode {crossing.size} reach the middle of the right one, and the first of "
+        f"these is drawn. Its energy varies by {drift:.3f}."
     )
     verdict = (
-        " As in the paper, it goes from one mode to the other where u is small, plain "
-        "HMC stays in one mode, and the weighted draws have both. Ours move by NUTS and not by "
-        "HMC with 20 steps of length 1."
+        " As in the paper, it goes from one mode to the other where u is small, plain HMC stays in "
+        "one mode, and the weighted draws have both. HMC has 20 steps of length 1, as in the "
+        "authors' notebook."
     )
     return Made(rows, figure, work.judged(says, verdict))
 

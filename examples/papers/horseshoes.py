@@ -213,6 +213,7 @@ def differences(rows: Sequence[dict[str, Any]], gaps: Gaps) -> Figure:
             called(r["method"]) + ("\n" + str(r["β"]).replace("estimated", "est.")) for r in mine
         ]
         one.set_xticks(range(len(labels)), labels, fontsize=7.5)
+        one.set_xlim(-0.6, len(labels) - 0.4)
         label = "log predictive density less HMC's" + ",\nlinear up to ±.1, then in logs" * bent
         titled(one, name, "", label if one is axes[0][0] else "")
     return figure

@@ -29,6 +29,8 @@ from common import Item, Made, Work
 from parts import EXECUTORS, Parts, Signals, executor
 from PIL import Image
 
+from stanct.work.blas import one_blas_thread
+
 ITEMS: dict[str, Item] = {
     item.name: item
     for paper in (graham_storkey, nemeth, luo, betancourt, gobbo)
@@ -105,7 +107,8 @@ def make(item: Item, options: argparse.Namespace, signals: Signals) -> None:
             options.quick, options.seed, parts, options.repeats, options.data,
             tuple(options.lengths),
         )  # fmt: skip
-        made = item.make(work)
+        with one_blas_thread():
+            made = item.make(work)
     write(made, options.out, item.name)
     spent = sum(parts.seconds.values())
     print(f"{item.name}: {item.title}\n\n{made.says}\n")

@@ -1,7 +1,8 @@
 """Posteriors without an integral, and proper ones with extreme scales: which does a run name?
 
-Every program of `IMPROPER` must fail the check `improper`, and none of `PROPER` may. Twelve of the
-first are small forms of what people met in public, at the addresses that they name.
+Every program of `IMPROPER` must fail the check `improper`, and none of `PROPER` may. Some of these
+are refused with an error, because doubles do not hold their scales. Twelve of the first are small
+forms of what people met in public, at the addresses that they name.
 
     python posteriors.py [--only NAME ...] [--seed 1]
 """
@@ -412,16 +413,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = 0
     for kind, cases in (("improper", IMPROPER), ("proper", PROPER)):
         chosen = {k: v for k, v in cases.items() if not given.only or k in given.only}
-        missed = 0
+        missed = refused = 0
         for name, case in chosen.items():
             warnings, said, seconds = named(case, given.seed)
             right = ("improper" in warnings) == (kind == "improper")
             missed += not right
-            mark = "ok   " if right else "WRONG"
-            print(f"{mark} {kind} {seconds:5.1f} s  {name}: {said}", flush=True)
+            # A refusal names no integral, and gives no number either.
+            refused += right and "refused" in warnings
+            mark = "WRONG" if not right else "refused" if "refused" in warnings else "ok"
+            print(f"{mark:7} {kind} {seconds:5.1f} s  {name}: {said}", flush=True)
             if not right:
                 print(f"        {', '.join(warnings)}", flush=True)
-        print(f"{kind}: {len(chosen) - missed} of {len(chosen)} named rightly", flush=True)
+        said = f"{len(chosen) - missed} of {len(chosen)} named rightly"
+        print(f"{kind}: {said}, {refused} of them refused", flush=True)
         wrong += missed
     return wrong
 

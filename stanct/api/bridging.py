@@ -13,7 +13,8 @@ import numpy as np
 from stanct.api.model import TemperedModel
 from stanct.api.sampling import sample
 from stanct.api.tempering import temper
-from stanct.bases.unseen import Unseen, unseen_modes
+from stanct.bases.pilots import Piloted
+from stanct.bases.unseen import unseen_modes
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.seeds import Seeds, fresh_seed
@@ -29,10 +30,12 @@ from stanct.estimates.bridge import (
     score_error,
     swapped_log_z,
 )
+from stanct.estimates.mixing import resampled
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
+from stanct.runs.chain_files import BY_SAMPLING
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
 from stanct.runs.verdicts import mendable
@@ -47,6 +50,8 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.work.blas import one_blas_thread
 from stanct.work.ledger import Ledger, stamp
 
+MOST_RESAMPLED = 0.05
+"""Largest share of draws at which a chain is back at a point that it left."""
 FEWEST_DRAWS = 50
 """Fewest draws of each chain of which two halves can be made."""
 PER_DRAW = 50
@@ -199,6 +204,12 @@ class _Bridging:
                 "dimensions.",
                 remedy=f"It needs {FEWEST_DRAWS} draws of each chain and {4 * dimension} in all.",
             )
+        if (again := resampled(self.draws.x)) > MOST_RESAMPLED:
+            raise StanctError(
+                f"{again:.0%} of the draws of {self.draws.origin} repeat others that are not their "
+                "neighbours: they were resampled, as those of Pathfinder are.",
+                remedy=BY_SAMPLING,
+            )
         self.ledger.lap("reading")
 
     def densities(self, points: Array) -> Array:
@@ -212,7 +223,7 @@ class _Bridging:
         with self.target.density.borrow() as own:
             return own.log_densities(points)
 
-    def run(self) -> tuple[BridgeRun, Unseen | None]:
+    def run(self) -> tuple[BridgeRun, Piloted | None]:
         """The finished bridge, and what the search found."""
         x, log_density, lost = self._inside()
         chains, draws, dimension = x.shape
@@ -291,7 +302,7 @@ class _Bridging:
         worst, limit = score_error(z, (slopes @ base.scale).reshape(z.shape))
         return {"worst": worst, "limit": limit} if np.isfinite(limit) else None
 
-    def _search(self, x: Array) -> Unseen:
+    def _search(self, x: Array) -> Piloted:
         found = unseen_modes(self.target, x, self.seeds("search"), Nuts())
         self.ledger.gradients += found.gradients
         self.ledger.evaluations += found.evaluations
@@ -299,10 +310,11 @@ class _Bridging:
         return found
 
     def _provenance(
-        self, chains: int, draws: int, lost: float, unseen: Unseen | None
+        self, chains: int, draws: int, lost: float, unseen: Piloted | None
     ) -> dict[str, Any]:
         self.ledger.lap("variables")
-        log_mass = None if unseen is None or not unseen.fits else unseen.log_mass
+        masses = [fit.log_evidence for fit in unseen.fits] if unseen else []
+        log_mass = float(log_sum_exp(np.array(masses))) if masses else None
         return {
             **self.target.origin,
             "settings": {"chains": chains, "draws": draws, "seed": self.seeds.seed},
@@ -310,7 +322,7 @@ class _Bridging:
             "fit": self.draws.origin,
             "lost": lost,
             "divergent": self.draws.divergent,
-            "search": None if unseen is None else {"modes": len(unseen.fits), "log_mass": log_mass},
+            "search": None if unseen is None else {"modes": len(masses), "log_mass": log_mass},
             "interrupted": False,
             **self.ledger.record(),
             **stamp(),
@@ -327,7 +339,7 @@ def _ratios(name: str, pair: Sequence[Bridge]) -> dict[str, Array]:
 def _escalated(
     target: ProgramTarget,
     run: BridgeRun,
-    unseen: Unseen | None,
+    unseen: Piloted | None,
     method: Method[Any] | str | None,
     options: Options,
 ) -> EvidenceRun:
@@ -340,12 +352,16 @@ def _escalated(
             f"The method {tempered.method!r} estimates no evidence.",
             remedy="Pass another method, such as 'joint' or 'parallel_tempering'.",
         )
-    record = {"log_z": run.bare_evidence.log_z, "warnings": list(run.warnings), "fit": _fit(run)}
+    record = {
+        "log_z": run.bare_evidence.log_z,
+        "warnings": list(run.warnings),
+        "fit": str(run.provenance["fit"]),
+    }
     return replace(tempered, provenance={**tempered.provenance, "bridge": record})
 
 
 def _start(
-    target: ProgramTarget, run: BridgeRun, unseen: Unseen | None, method: Method[Any] | str | None
+    target: ProgramTarget, run: BridgeRun, unseen: Piloted | None, method: Method[Any] | str | None
 ) -> Options:
     """Where the tempered run begins: at the fit as its base, or at all modes that are known."""
     searches = method is None or method == "auto" or isinstance(method, Auto)
@@ -356,7 +372,7 @@ def _start(
     return {"base": base, "log_zeta": log_zeta}
 
 
-def _places(target: ProgramTarget, run: BridgeRun, unseen: Unseen) -> list[dict[str, Array]]:
+def _places(target: ProgramTarget, run: BridgeRun, unseen: Piloted) -> list[dict[str, Array]]:
     """The fit's most likely draw and the modes that it has missed, by names of parameters."""
     x = run.base.unwhiten(run.z).reshape(-1, run.z.shape[-1])
     points = np.array([x[run.log_density.argmax()], *(fit.mean for fit in unseen.fits)])
@@ -365,11 +381,7 @@ def _places(target: ProgramTarget, run: BridgeRun, unseen: Unseen) -> list[dict[
     return [{name: values[name][0, k] for name in names} for k in range(len(points))]
 
 
-def _fit(run: BridgeRun) -> str:
-    return str(run.provenance["fit"])
-
-
-def _first_base(run: BridgeRun, unseen: Unseen | None) -> tuple[Base, float]:
+def _first_base(run: BridgeRun, unseen: Piloted | None) -> tuple[Base, float]:
     """The Gaussian of the fit, or a mixture with the modes that it has missed, and log ζ."""
     flat = run.base.unwhiten(run.z).reshape(-1, run.z.shape[-1])
     own = GaussianBase.from_covariance(*gaussian_moments(flat))

@@ -20,7 +20,7 @@ import numpy as np
 from stanct.api.many import Model, Simulated, check_numbers, check_truth, sample_many
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError, StanctError
-from stanct.common.seeds import Seeds
+from stanct.common.seeds import Seeds, fresh_seed
 from stanct.runs.calibration import Calibration
 from stanct.runs.many import Many
 from stanct.samplers._method import Method
@@ -78,9 +78,7 @@ def calibrate(
     import pandas as pd
 
     names, weights = _prior(models, prior)
-    if seed is None:
-        seed = int(np.random.SeedSequence().generate_state(1)[0])
-    seed = check_seed(seed)
+    seed = fresh_seed() if seed is None else check_seed(seed)
     chosen, drawn = _simulated(models, names, weights, repeats, Seeds(seed))
     _check_simulated(models, names, chosen, drawn)
     runs: dict[str, Many] = {}

@@ -29,6 +29,7 @@ from stanct.common.seeds import Seeds, stan_seed
 from stanct.common.settings import declared, refuse_unknown
 from stanct.common.version import __version__
 from stanct.engines import embedded
+from stanct.estimates.naming import label
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.many import Many, table_of
 from stanct.runs.run import Run
@@ -365,7 +366,7 @@ def _summary(run: Run, variables: Sequence[str]) -> dict[str, Any]:
     for name in variables:
         found = run.expect(name)
         value, error = np.ravel(found.value), np.ravel(found.std_error)
-        names = _elements(name, np.shape(found.value))
+        names = [label(name, index) for index in np.ndindex(np.shape(found.value))]
         means |= {n: [float(v), float(e)] for n, v, e in zip(names, value, error, strict=True)}
     return row | {"means": means}
 
@@ -380,7 +381,8 @@ def _ranks(run: Run, truth: Mapping[str, Any]) -> dict[str, float]:
             return (draws[name] < value) + 0.5 * (draws[name] == value)
 
         found = np.ravel(run.expect(below).value)
-        ranks |= dict(zip(_elements(name, value.shape), found.tolist(), strict=True))
+        names = (label(name, index) for index in np.ndindex(value.shape))
+        ranks |= dict(zip(names, found.tolist(), strict=True))
     return ranks
 
 
@@ -422,10 +424,3 @@ def check_numbers(truth: Mapping[str, Any]) -> dict[str, Array]:
             )
         found[name] = array
     return found
-
-
-def _elements(name: str, shape: tuple[int, ...]) -> list[str]:
-    """Names of the scalars of a variable, with Stan's indices."""
-    if not shape:
-        return [name]
-    return [f"{name}[{','.join(str(k + 1) for k in index)}]" for index in np.ndindex(shape)]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from stanct.api.model import TemperedModel
 from stanct.common.errors import StanctError
-from stanct.common.settings import explained, listing, near
+from stanct.common.settings import Choice, Declared, explained
 from stanct.stan.between import between, recorded
 from stanct.stan.hierarchies import non_centred
 from stanct.stan.omissions import renormalised
@@ -24,6 +24,12 @@ _ELSEWHERE = {
         "Pass the program first: stanct.temper(FILE), or its text.",
     ),
     "data": "Data go to the model: stanct.temper(FILE).sample(DATA).",
+}
+
+
+_CHOICES = {
+    "half_priors": Choice("as written", "renormalise"),
+    "hierarchies": Choice("auto", "as written", "non-centred"),
 }
 
 
@@ -79,8 +85,8 @@ def temper(
         The file is missing, is not legal Stan, has no parameters, or uses a reserved name. The
         error has file, line and remedy.
     """
-    _check_choice("half_priors", half_priors, "as written", "renormalise")
-    _check_choice("hierarchies", hierarchies, "auto", "as written", "non-centred")
+    for name, value in (("half_priors", half_priors), ("hierarchies", hierarchies)):
+        Declared(_CHOICES[name], False, _CHOICES[name].names[0]).checked(name, value)
     if isinstance(include_paths, str | os.PathLike):
         include_paths = [include_paths]
     read = _read(program, include_paths)
@@ -169,13 +175,3 @@ def _read(
             remedy="Pass the path of a Stan file, or the text of a program.",
         )
     return Program.from_file(program, include_paths=include_paths)
-
-
-def _check_choice(name: str, value: str, *choices: str) -> None:
-    """Raise `StanctError` unless a choice of `temper` is one of these."""
-    if value not in choices:
-        nearest = near(str(value), choices) or choices[0]
-        raise StanctError(
-            f"{name} must be {listing(map(repr, choices))}, not {value!r}.",
-            remedy=f"Did you mean {name}={nearest!r}?",
-        )

@@ -1,14 +1,16 @@
-"""Fits a base by the makers of a recipe, and guesses log Z."""
+"""Fits a base by the makers of a recipe or checks a given one, and guesses log Z."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from stanct.bases.known import FitSeeds, Hints, Survey
 from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
+from stanct.bases.modes import Pathfinder
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
@@ -21,8 +23,10 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.engines.tape import has_own_thread
 from stanct.path.base import Base
+from stanct.targets.once import refuse_random_data
 from stanct.targets.program_target import ProgramTarget
-from stanct.work.interrupts import beside
+from stanct.work.execution import Executed, Execution
+from stanct.work.interrupts import beside, heard
 from stanct.work.progress import Bar
 
 SEARCHED = ("pilot", "low_rank", "mixture", MODES)
@@ -35,6 +39,9 @@ MIXTURE_METHODS = (
 # A refit never shrinks the base's variance in any direction below this factor, because a round that
 # missed a corner must not lock it out.
 LEAST_SHRINKAGE = 0.2
+
+# Number of draws of a given base for the guess of log ζ.
+ROUGH_DRAWS = 200
 
 # Share of the density of β that is uniform where modes lie apart; the rest follows the speed of the
 # path. Elsewhere all of it is uniform: draws near β = 1 are worth more than trips to the base.
@@ -58,9 +65,9 @@ class FittedBase:
     survey
         The modes behind a base that pilots fitted.
     tails
-        Where tails are heavy, by the names of `Tails.along`.
+        Where tails are heavy, by name.
     ridges
-        Coordinates along which the base follows ridges, by the names of `Ridges.along`.
+        Names of coordinates along which the base follows ridges.
     points : shape (n, D)
         Unconstrained draws of pilots, from every mode; None where no pilots ran.
     given
@@ -185,8 +192,10 @@ def explored(
     seeds, effort = FitSeeds.of(seed), effort_of(target)
     with Bar(STARTS, "base", unit="start", shown=progress) as bar:
         # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
-        seen = attempts(target, embedded.pathfinder, 25, bar, seeds.starts)
-        wanted = recipe.maker("pathfinder") is not None and not target.by_cmdstan
+        maker = recipe.maker(Pathfinder.name)
+        wanted = isinstance(maker, Pathfinder) and not target.by_cmdstan
+        draws = maker.draws if isinstance(maker, Pathfinder) else 0
+        seen = attempts(target, embedded.pathfinder, draws, bar, seeds.starts)
         dense = target.density.dimension <= MOST_DENSE
         early = wanted and dense and nuts.threads > 1 and effort == 1 and has_own_thread()
         with beside(seen, early=early) as pathfinder:
@@ -244,3 +253,108 @@ def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> Non
             remedy=f"Use one of {', '.join(GAUSSIAN_BASES)}, or a GaussianBase; with the methods "
             f"{', '.join(MIXTURE_METHODS)} also mixture and modes.",
         )
+
+
+def first_base(
+    target: Executed,
+    base: str | Base,
+    log_zeta: float | None,
+    *,
+    chains: int,
+    seed: np.random.SeedSequence,
+    nuts: Nuts,
+    execution: Execution,
+    engine: CmdStan | None = None,
+    bootstrap: int = 0,
+    sampled: bool = False,
+    hints: Hints | None = None,
+    recipe: Recipe | None = None,
+) -> FittedBase:
+    """Fit the base that `base` names, or check a given base and guess a missing log ζ.
+
+    Parameters
+    ----------
+    base, log_zeta
+        A name that `fit_base` knows, or a base with its guess at log Z.
+    chains, nuts, engine
+        As in `fit_base`.
+    execution
+        Runs the fit as a step that a checkpoint stores, in one worker of an executor.
+    bootstrap
+        Number of rounds that will refit the base, which a mixture does not allow.
+    sampled
+        Whether the method draws from its base at β = 0, which makes a mixture possible.
+    hints, recipe
+        As in `fit_base`.
+
+    Raises
+    ------
+    SamplingError
+        The settings contradict each other or the target.
+    ProgramError
+        The transformed data are random.
+    """
+    if isinstance(target, ProgramTarget):
+        refuse_random_data(target.program)
+    if base in ("mixture", MODES) if isinstance(base, str) else not base.is_gaussian:
+        check_mixture(bootstrap, sampled, named=isinstance(base, str))
+    if isinstance(base, str):
+        if log_zeta is not None:
+            raise SamplingError(
+                "log_zeta belongs to a base of your own.", remedy="Pass base=GaussianBase(...) too."
+            )
+        if not isinstance(target, ProgramTarget):
+            raise SamplingError(
+                f"The base {base!r} is fitted to a Stan program, and this target has none.",
+                remedy="Pass base=GaussianBase(...).",
+            )
+        fit = partial(
+            fit_base,
+            target,
+            base,
+            chains=chains,
+            seed=seed,
+            nuts=nuts,
+            engine=engine,
+            progress=execution.progress and execution.executor is None,
+            hints=hints,
+            recipe=recipe,
+        )
+        return execution.once("base", lambda: execution.away("base", fit))
+    if base.dimension != target.density.dimension:
+        raise SamplingError(
+            f"The base has {base.dimension} dimensions, the program "
+            f"{target.density.dimension} unconstrained parameters."
+        )
+    if log_zeta is not None:
+        return FittedBase(base, log_zeta, given=True)
+    # In a thread, because a slow Python function would keep the deadline from being heard.
+    guess = partial(_rough_log_zeta, target, base, seed)
+    (rough,) = execution.once("log zeta", lambda: [heard(guess)])
+    return FittedBase(base, rough, evaluations=ROUGH_DRAWS, given=True)
+
+
+def check_mixture(bootstrap: int, sampled: bool, *, named: bool) -> None:
+    """Refuse a mixture base if the method cannot use it."""
+    if not sampled:
+        other = ", ".join(GAUSSIAN_BASES) if named else "a GaussianBase"
+        raise SamplingError(
+            "This method moves through its base and would not cross between a mixture's parts.",
+            remedy=f"Use a method that draws from its base ({', '.join(MIXTURE_METHODS)}; gibbs "
+            f"does so at its atom, atom=0.05), or another base: {other}.",
+        )
+    if bootstrap:
+        raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
+
+
+def _rough_log_zeta(target: Executed, base: Base, seed: np.random.SeedSequence) -> float:
+    """Minus the median of finite δ over draws of the base, which is usually below log Z."""
+    z = base.draw(np.random.default_rng(seed), ROUGH_DRAWS)
+    delta = base.delta(z, target.density.log_densities(base.unwhiten(z)))
+    finite = delta[np.isfinite(delta)]
+    if finite.size == 0:
+        raise SamplingError(
+            f"The target vanishes at all of {ROUGH_DRAWS} draws from the given base.",
+            remedy="Pass a base that overlaps the target.",
+        )
+    return float(-np.median(finite))

@@ -50,6 +50,7 @@ def incremental_mixture(
     mean: Array,
     covariance: Array,
     rng: np.random.Generator,
+    thin: Array | None = None,
 ) -> MixtureBase:
     """A mixture that is near to a target in k dimensions.
 
@@ -59,6 +60,8 @@ def incremental_mixture(
         Log densities of the target at points of shape (n, k), natural log, −inf where it vanishes.
     mean, covariance : shapes (k,) and (k, k)
         Moments of a Gaussian that overlaps the target.
+    thin : shape (m, k)
+        Places where an earlier mixture had too few draws. A Gaussian joins around each.
 
     Raises
     ------
@@ -70,11 +73,13 @@ def incremental_mixture(
         points.join(GaussianBase.from_covariance(mean, width * covariance), count)
     if not np.isfinite(points.log_weights).any():
         raise SamplingError("The target vanishes at all points of a Gaussian that overlaps it.")
+    for place in () if thin is None else thin:
+        points.join(points.around(place), EACH)
     for number in range(MOST):
         log_weights = points.log_weights
         if number >= LEAST and _enough(log_weights):
             break
-        points.join(points.around(int(np.argmax(log_weights))), EACH)
+        points.join(points.around(points.at[np.argmax(log_weights)]), EACH)
     passed = 0
     for _ in range(ROUNDS):
         mixture = points.mixture()
@@ -86,7 +91,7 @@ def incremental_mixture(
             continue
         passed = 0
         for heavy in np.argsort(-log_weights)[:JOINING]:
-            points.join(points.around(first + int(heavy)), EACH)
+            points.join(points.around(points.at[first + heavy]), EACH)
     return points.mixture()
 
 
@@ -96,7 +101,13 @@ def _enough(log_weights: Array) -> bool:
 
 
 class _Points:
-    """Points that mixtures begot, weighted by a target and by all of these mixtures together."""
+    """Points that mixtures begot, weighted by a target and by all of these mixtures together.
+
+    Attributes
+    ----------
+    at : shape (n, k)
+        The points.
+    """
 
     def __init__(
         self,
@@ -107,7 +118,7 @@ class _Points:
     ) -> None:
         self._log_densities, self._covariance, self._rng = log_densities, covariance, rng
         self._precision = np.linalg.inv(covariance)
-        self._at = np.zeros((0, mean.size))
+        self.at = np.zeros((0, mean.size))
         self._log_target = np.zeros(0)
         # Σ counts × densities of all that begot points, at the points.
         self._begetters: list[tuple[int, GaussianBase | MixtureBase]] = []
@@ -119,23 +130,21 @@ class _Points:
         self._parts.append(part)
         self._beget(part, count)
 
-    def around(self, heavy: int) -> GaussianBase:
-        """A Gaussian around a point, of the shape of the weighted points near it."""
-        offset = self._at - self._at[heavy]
+    def around(self, place: Array) -> GaussianBase:
+        """A Gaussian around a place, of the shape of the weighted points near it."""
+        offset = self.at - place
         distance = np.einsum("ij,jk,ik->i", offset, self._precision, offset)
         near = np.argsort(distance)[: max(AROUND, TIMES * offset.shape[1])]
         log_weights = self.log_weights
         share = np.exp(log_weights[near] - log_sum_exp(log_weights)) + 1 / log_weights.size
         moments = (offset[near] * (share / share.sum())[:, None]).T @ offset[near]
-        return GaussianBase.from_covariance(
-            self._at[heavy], WIDER * moments + FLOOR * self._covariance
-        )
+        return GaussianBase.from_covariance(place, WIDER * moments + FLOOR * self._covariance)
 
     def tried(self, mixture: MixtureBase) -> tuple[int, Array]:
         """The number of the first of new points of a mixture, and the log weights of these."""
-        first = len(self._at)
+        first = len(self.at)
         self._beget(mixture, DRAWS)
-        return first, self._log_target[first:] - mixture.log_density(self._at[first:])
+        return first, self._log_target[first:] - mixture.log_density(self.at[first:])
 
     def mixture(self) -> MixtureBase:
         """The mixture whose weights, means and covariances bring it near to the target."""
@@ -146,7 +155,7 @@ class _Points:
         before = np.full(len(self._parts), 1 / len(self._parts))
         parts, weights = self._parts, before
         for _ in range(FITS):
-            log_parts = np.array([part.log_density(self._at) for part in parts])
+            log_parts = np.array([part.log_density(self.at) for part in parts])
             weights = maximised(weights, log_parts, share)
             belongs = belonging(weights, log_parts)
             parts = [
@@ -175,8 +184,8 @@ class _Points:
         share = share / total
         many = 1 / np.square(share).sum()
         new = many / (many + PRIOR * part.dimension)
-        mean = share @ self._at
-        offset = self._at - mean
+        mean = share @ self.at
+        offset = self.at - mean
         covariance = (offset * share[:, None]).T @ offset
         mean = new * mean + (1 - new) * part.mean
         return GaussianBase.from_covariance(
@@ -195,9 +204,9 @@ class _Points:
         for number, other in self._begetters:
             begot = np.logaddexp(begot, np.log(number) + other.log_density(made))
         self._begetters.append((count, begetter))
-        self._at = np.concatenate([self._at, made])
+        self.at = np.concatenate([self.at, made])
         self._log_begot = np.append(self._log_begot, begot)
         self._log_begot = np.logaddexp(
-            self._log_begot, np.log(count) + begetter.log_density(self._at)
+            self._log_begot, np.log(count) + begetter.log_density(self.at)
         )
         self._log_target = np.append(self._log_target, self._log_densities(made))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ class FitSeeds(NamedTuple):
     """Random streams of a fit, one for each stage."""
 
     starts: np.random.SeedSequence
-    more_starts: np.random.SeedSequence
     points: np.random.SeedSequence
     pilots: np.random.SeedSequence
     more_pilots: np.random.SeedSequence
@@ -33,9 +32,9 @@ class FitSeeds(NamedTuple):
     @classmethod
     def of(cls, seed: np.random.SeedSequence) -> FitSeeds:
         """The streams spawned from one seed, which should have no other children."""
-        starts, chains, points, more_starts, *later = seed.spawn(13)
+        starts, chains, points, _, *later = seed.spawn(13)
         pilots, more_pilots, scouts = chains.spawn(3)
-        return cls(starts, more_starts, points, pilots, more_pilots, scouts, *later)
+        return cls(starts, points, pilots, more_pilots, scouts, *later)
 
 
 @dataclass(frozen=True)
@@ -58,51 +57,12 @@ class Hints:
         return self.radius is not None or bool(self.places)
 
 
-@dataclass(frozen=True)
-class Modes:
-    """The modes that were measured.
+@dataclass(frozen=True, kw_only=True)
+class Sought:
+    """What a search tells of modes that it has not found.
 
     Attributes
     ----------
-    fits
-        One fit for each distinct mode, best first.
-    peaks
-        Laplace approximations where ascents ended, best first, of which a fit may enclose several.
-    unseen
-        Estimated probability that one more start finds a new mode (Good 1953).
-    starts, radius
-        Number of ascents behind that probability, and the largest radius at which they began.
-    finest
-        How narrow a spike inside a mode the search would have found; see `Search`.
-    complete
-        Whether every mode that was found has a fit or lies within one, and `unseen` is small.
-    unseen_of_any, again, particles, settled
-        As in `Survey`.
-    """
-
-    fits: tuple[LocalFit, ...] = field(repr=False)
-    peaks: tuple[LocalFit, ...] = field(default=(), repr=False)
-    unseen: float = 1.0
-    starts: int = 0
-    radius: float = 0.0
-    finest: float = 1.0
-    complete: bool = False
-    unseen_of_any: float = 1.0
-    again: int | None = None
-    particles: int = 0
-    settled: bool | None = None
-
-
-@dataclass(frozen=True)
-class Survey:
-    """The modes that a search found and pilots measured, K of them, best first.
-
-    Attributes
-    ----------
-    place, spread : shape (K, D)
-        Means and standard deviations of the modes, unconstrained.
-    log_evidence : shape (K,)
-        Their log masses, natural log, with errors of about a tenth.
     unseen
         Estimated probability that one more start finds a new mode (Good 1953) that counts.
     starts, radius
@@ -124,18 +84,54 @@ class Survey:
         nearly all that was known; None where there was no look.
     """
 
-    place: Array
-    spread: Array
-    log_evidence: Array
-    unseen: float
-    starts: int
-    radius: float
-    finest: float
-    complete: bool
+    unseen: float = 1.0
+    starts: int = 0
+    radius: float = 0.0
+    finest: float = 1.0
+    complete: bool = False
     unseen_of_any: float = 1.0
     again: int | None = None
     particles: int = 0
     settled: bool | None = None
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The modes that were measured.
+
+    Attributes
+    ----------
+    fits
+        One fit for each distinct mode, best first.
+    peaks
+        Laplace approximations where ascents ended, best first, of which a fit may enclose several.
+    sought
+        What is known of others.
+    """
+
+    fits: tuple[LocalFit, ...] = field(repr=False)
+    peaks: tuple[LocalFit, ...] = field(default=(), repr=False)
+    sought: Sought = Sought()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The modes that a search found and pilots measured, K of them, best first.
+
+    Attributes
+    ----------
+    place, spread : shape (K, D)
+        Means and standard deviations of the modes, unconstrained.
+    log_evidence : shape (K,)
+        Their log masses, natural log, with errors of about a tenth.
+    sought
+        What is known of others.
+    """
+
+    place: Array
+    spread: Array
+    log_evidence: Array
+    sought: Sought
 
     @classmethod
     def of(cls, modes: Modes) -> Survey:
@@ -144,30 +140,10 @@ class Survey:
             np.array([fit.mean for fit in modes.fits]),
             np.array([np.sqrt(np.diag(fit.covariance)) for fit in modes.fits]),
             np.array([fit.log_evidence for fit in modes.fits]),
-            modes.unseen,
-            modes.starts,
-            modes.radius,
-            modes.finest,
-            modes.complete,
-            modes.unseen_of_any,
-            modes.again,
-            modes.particles,
-            modes.settled,
+            modes.sought,
         )
 
     def record(self) -> dict[str, Any]:
         """The survey for provenance, JSON values only."""
-        return {
-            "place": self.place.tolist(),
-            "spread": self.spread.tolist(),
-            "log_evidence": self.log_evidence.tolist(),
-            "unseen": self.unseen,
-            "starts": self.starts,
-            "radius": self.radius,
-            "finest": self.finest,
-            "complete": self.complete,
-            "unseen_of_any": self.unseen_of_any,
-            "again": self.again,
-            "particles": self.particles,
-            "settled": self.settled,
-        }
+        own = {name: getattr(self, name).tolist() for name in ("place", "spread", "log_evidence")}
+        return own | asdict(self.sought)

@@ -107,9 +107,9 @@ class Purse:
         """Gradients that are left."""
         return max(int(self._whole) - self.spent[0], 0)
 
-    def effort(self, share: float) -> float:
-        """What a maker that takes a share of the purse may do, as a share of what is usual."""
-        return min(self._whole * share, self.left) / (USUAL * share)
+    def may_spend(self, share: float) -> float:
+        """Gradients that a maker may spend which takes a share of the purse."""
+        return min(self._whole * share, self.left)
 
     def pay(self, stage: Stage) -> None:
         """Take what a maker spent out of the purse."""
@@ -128,8 +128,6 @@ class Proposal:
         A base that takes the place of all that is known, and the guess at log Z that goes with it.
     known
         What the state knows then, by the names of its fields.
-    along
-        Names of the coordinates along which the parts reach.
     gradients, evaluations
         What the maker spent.
     made
@@ -138,13 +136,12 @@ class Proposal:
         What it found, in a few words, for the table of steps.
     reweigh
         Whether weights of the whole mixture are to be fitted to the target, because those of the
-        parts are rough.
+        parts are rough. Wide parts for tails would lose theirs.
     """
 
     parts: tuple[tuple[float, GaussianBase], ...] = field(default=(), repr=False)
     instead: tuple[Base, float] | None = None
     known: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    along: tuple[str, ...] = ()
     gradients: int = 0
     evaluations: int = 0
     made: int = 0
@@ -247,7 +244,7 @@ class State:
     @property
     def is_settled(self) -> bool:
         """Whether no further modes are likely, so that the base may be a mixture."""
-        return self.modes is not None and (self.modes.complete or not self.several)
+        return self.modes is not None and (self.modes.sought.complete or not self.several)
 
     @property
     def weights_alone(self) -> bool:
@@ -279,6 +276,11 @@ class State:
         state = replace(self, **proposal.known)
         if proposal.parts:
             state = replace(state, parts=(*self.parts, *proposal.parts), score=None)
+            if isinstance(self.instead, MixtureBase):
+                shares, parts = zip(*proposal.parts, strict=True)
+                known = self.instead
+                joined = MixtureBase.of([*known.weights, *shares], [*known.parts, *parts])
+                state = replace(state, instead=joined)
         if proposal.instead is not None:
             base, log_zeta = proposal.instead
             state = replace(state, instead=base, log_zeta=log_zeta, score=None)

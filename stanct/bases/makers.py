@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.known import Survey
+from stanct.bases.known import Modes, Sought, Survey
 from stanct.bases.local import LocalFit
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.nested import COUPLED, Nested, find_nested
@@ -16,10 +16,12 @@ from stanct.bases.score import SCORED, Score, unexplained
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.common.arrays import Array
 from stanct.common.settings import Real, Whole
-from stanct.path.base import Base
+from stanct.path.base import Base, lent
 from stanct.path.conditional import Slices
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
+from stanct.path.mixture import MixtureBase
+from stanct.path.nested import NestedBase
 from stanct.path.product import ProductBase
 from stanct.path.profiles import profiles
 from stanct.targets.protocols import SampledDensity
@@ -35,6 +37,9 @@ class Given(Maker):
     ----------
     share
         Share of the purse that it may take.
+    draws, missed
+        Where tails of the few are heavy, so many draws in them decide. The base may miss a smaller
+        share of the mass than the second.
     """
 
     name: ClassVar[str] = "given"
@@ -42,6 +47,8 @@ class Given(Maker):
     scored: ClassVar[bool] = True
 
     share: Annotated[float, Real(0, 1)] = 0.52 / 3
+    draws: Annotated[int, Whole(1)] = 500
+    missed: Annotated[float, Real(0, 1)] = 3e-4
 
     def applies(self, state: State) -> bool:
         return state.nested is None and state.points is not None
@@ -50,12 +57,11 @@ class Given(Maker):
         assert state.points is not None
         fit = partial(
             find_nested, state.target, state.points, state.seeds.nested,
-            effort=state.purse.effort(self.share),
+            most=state.purse.may_spend(self.share),
         )  # fmt: skip
         found: Nested = heard(fit)
-        # Heavy tails of the few are not for its mixture.
-        if not set(state.tails).isdisjoint(found.outer):
-            found = replace(found, base=None)
+        if found.base is not None and not set(state.tails).isdisjoint(found.outer):
+            found = heard(partial(self.reaching, state, found, found.base))
         held = "" if found.base is None else f"all others are {found.form} given "
         return Proposal(
             known={"nested": found},
@@ -63,6 +69,23 @@ class Given(Maker):
             evaluations=found.evaluations,
             made=int(found.base is not None),
             said=held + ", ".join(found.outer) if held else "",
+        )
+
+    def reaching(self, state: State, found: Nested, base: NestedBase) -> Nested:
+        """What was found, without its base if heavy tails of the few are beyond its mixture.
+
+        Draws of the parts that were laid for the tails tell.
+        """
+        tails = MixtureBase.of(*zip(*state.parts, strict=True))
+        x = tails.unwhiten(tails.draw(np.random.default_rng(state.seeds.nested), self.draws))
+        log_p = state.target.density.log_densities(x) - found.log_z
+        log_q = lent(base, state.target.density.borrow).log_density(x)
+        mass = np.exp(log_p - tails.log_density(x))
+        return replace(
+            found,
+            base=None if mass @ unexplained(log_p, log_q) > self.missed * len(x) else base,
+            gradients=found.gradients + round(base.gradients * len(x)),
+            evaluations=found.evaluations + len(x),
         )
 
 
@@ -149,17 +172,11 @@ class Products(Maker):
     def _survey(self, state: State, fits: tuple[LocalFit, ...]) -> Survey:
         """The survey of the best modes."""
         looked = state.search
-        return Survey(
-            np.array([fit.mean for fit in fits]),
-            np.array([np.sqrt(np.diag(fit.covariance)) for fit in fits]),
-            np.array([fit.log_evidence for fit in fits]),
-            looked.unseen,
-            looked.ascents,
-            looked.radius,
-            looked.finest,
-            complete=True,
-            unseen_of_any=looked.unseen,
-        )
+        sought = Sought(
+            unseen=looked.unseen, starts=looked.ascents, radius=looked.radius,
+            finest=looked.finest, complete=True, unseen_of_any=looked.unseen,
+        )  # fmt: skip
+        return Survey.of(Modes(fits, sought=sought))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +216,7 @@ class AnnealedScouts(Maker):
     def applies(self, state: State) -> bool:
         if state.modes is None or not state.several or state.in_two_stages:
             return False
-        return state.recipe.shape in ("Gaussian", "low rank") or not state.measured.complete
+        return state.recipe.shape in ("Gaussian", "low rank") or not state.measured.sought.complete
 
     def make(self, state: State) -> Proposal:
         scouts = self._looked(state)
@@ -225,7 +242,7 @@ class AnnealedScouts(Maker):
         count = int(np.clip(self.per_dimension * mean.size, self.fewest, self.most))
         # The largest of D ratios of two such variances typically errs by √(2 ln D) standard errors.
         noise = (1.5 + np.sqrt(2 * np.log(mean.size))) * np.sqrt(4 / count)
-        unseen = not modes.complete
+        unseen = not modes.sought.complete
         more = 1 + 2 * unseen * min(1.0, self.few / mean.size) ** 2
         looks, gradients = state.seeds.scouts.spawn(self.looks), 0
         with Bar(self.looks, "scouts", unit="look", shown=state.bar.shown) as bar:

@@ -7,14 +7,15 @@ pilot chains measure what curvature cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.known import FitSeeds, Modes
+from stanct.bases.ascents import MOST_GRADIENTS
+from stanct.bases.known import Modes, Sought
 from stanct.bases.local import (
     LocalFit,
     best_of_each_mode,
@@ -25,7 +26,7 @@ from stanct.bases.local import (
     is_flat,
     unit_wide,
 )
-from stanct.bases.loop import USUAL, Maker, Proposal, State
+from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.pilots import (
     FAINT,
     Piloted,
@@ -35,7 +36,7 @@ from stanct.bases.pilots import (
     needless,
     piloted,
 )
-from stanct.bases.search import FEW, THOUSANDS, UNSEEN, Search, search
+from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
@@ -43,10 +44,6 @@ from stanct.common.errors import EngineError, StanctError
 from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
 from stanct.work.interrupts import heard
-from stanct.work.progress import Bar
-
-# Makes local fits from `STARTS` random starts.
-Look = Callable[[np.random.SeedSequence, np.random.Generator], list[LocalFit]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +79,8 @@ class Ascents(Maker):
             radius=hints.radius,
             reach=max(hints.radius or 0.0, reach_of(state.target)),
             places=hints.places,
-            effort=state.purse.effort(self.share),
-            most_rough=int(self.rough * USUAL),
+            effort=state.purse.may_spend(self.share) / MOST_GRADIENTS,
+            most_rough=int(state.purse.may_spend(self.rough)),
             scan=self.scan,
             outskirts=self.outskirts,
         )
@@ -104,9 +101,6 @@ class Curvature(Maker):
 
     Attributes
     ----------
-    thousands
-        Where an ascent in more than twelve dimensions is more likely than this to find a new mode,
-        there are thousands, and none is measured, because no base is made of them.
     share
         Share of the purse after which no further mode is measured.
     fitting
@@ -116,7 +110,6 @@ class Curvature(Maker):
     name: ClassVar[str] = "curvature"
     judged: ClassVar[bool] = False
 
-    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
     share: Annotated[float, Real(0, 1)] = 0.1
     fitting: Annotated[float, Real(0, 1)] = 0.5
 
@@ -128,9 +121,9 @@ class Curvature(Maker):
         near, others = list[LocalFit](), list[LocalFit]()
         gradients = evaluations = 0
         few = most_pilots(target.density.dimension)
-        if looked.has_thousands(self.thousands):
+        if looked.has_thousands:
             return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
-        most = USUAL * self.share * state.purse.effort(self.share)
+        most = state.purse.may_spend(self.share)
         children = state.seeds.particles.spawn(len(looked.fits))
         tried = 0
         for fit, child in zip(looked.fits, children, strict=True):
@@ -165,39 +158,30 @@ class Pathfinder(Maker):
     ----------
     draws
         Draws of each of its approximations.
-    again
-        Whether a second look follows where the first finds one mode only. A mode to which every
-        sixth start leads is missed by all of one look in one run of 27, and of both in one of 700.
     """
 
     name: ClassVar[str] = "pathfinder"
     judged: ClassVar[bool] = False
 
     draws: Annotated[int, Whole(2)] = 25
-    again: Annotated[bool, Flag()] = True
 
     def applies(self, state: State) -> bool:
         wanted = state.others or state.search.astray or not state.near
         return state.instead is None and not state.target.by_cmdstan and bool(wanted)
 
     def make(self, state: State) -> Proposal:
-        target, rng, bar = state.target, state.rng, state.bar
-        draw = partial(approximations, target, embedded.pathfinder, self.draws, bar)
         try:
-            found, points, starts = _found(
-                draw, state.seeds, rng, bar, again=self.again,
-                first=lambda: fitted(target, state.pathfinder(), "pathfinder", rng),
-            )  # fmt: skip
+            found = fitted(state.target, state.pathfinder(), "pathfinder", state.rng)
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             return Proposal(known={"failure": cause}, said="no start worked")
         # The engine does not report its iterations; they count as those of an ascent.
-        steps = starts * state.search.steps
+        steps = STARTS * state.search.steps
         return Proposal(
             known={"approximate": tuple(found)},
             gradients=steps,
-            evaluations=points + embedded.JUDGED * steps,
+            evaluations=_points(found) + embedded.JUDGED * steps,
             made=len(found),
-            said=f"{len(found)} of {starts} starts led to approximations",
+            said=f"{len(found)} of {STARTS} starts led to approximations",
         )
 
 
@@ -212,8 +196,6 @@ class Pilots(Maker):
         leave out a smaller share of the mass. With six effects that are zero or not, two fits
         enclosed twenty modes. A Gaussian around all of it had ten times the error of a mixture of
         the two.
-    thousands
-        As in `Curvature`.
     kept
         Draws that are kept of each mode's pilots, to within a factor of two.
     """
@@ -222,7 +204,6 @@ class Pilots(Maker):
     judged: ClassVar[bool] = False
 
     left_out: Annotated[float, Real(0, 1)] = 0.02
-    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
     kept: Annotated[int, Whole(1)] = 200
 
     def applies(self, state: State) -> bool:
@@ -308,7 +289,7 @@ class Pilots(Maker):
         # no wide Gaussian finds a mode that they miss, where all that are known are Gaussian.
         settled = looked.settled if len(fits) > 1 else None
         likely = likely if settled is None else settled or gaussian
-        likely = likely and not looked.has_thousands(self.thousands)
+        likely = likely and not looked.has_thousands
         all_measured = (
             len(known) <= most_pilots(dimension)
             or _outside([fit for fit, _ in known], fits) < self.left_out
@@ -321,16 +302,12 @@ class Pilots(Maker):
         return Modes(
             tuple(fits),
             tuple(peaks),
-            unseen,
-            looked.ascents,
-            looked.radius,
-            looked.finest,
-            likely and all_measured,
-            looked.unseen,
-            looked.again,
-            looked.particles,
-            settled,
-        )
+            Sought(
+                unseen=unseen, starts=looked.ascents, radius=looked.radius, finest=looked.finest,
+                complete=likely and all_measured, unseen_of_any=looked.unseen, again=looked.again,
+                particles=looked.particles, settled=settled,
+            ),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,10 +343,12 @@ class Approximations(Maker):
             found = approximations(target, ways[self.way], draws, bar, seeds.starts, state.rng)
             cost = _points(found)
         elif self.way == "laplace":
-            found, _, _ = _found(partial(laplace_fits, target, bar), seeds, state.rng, bar)
+            found, gradients = heard(partial(laplace_fits, target, seeds.starts, state.rng))
         else:
-            look = partial(approximations, target, embedded.pathfinder, draws, bar)
-            found, cost, _ = _found(look, seeds, state.rng, bar)
+            found = approximations(
+                target, embedded.pathfinder, draws, bar, seeds.starts, state.rng, starts=2 * STARTS
+            )
+            cost = _points(found)
             if self.way == "advi":
                 bar.note("ADVI")
                 found, gradients = variational_fits(
@@ -381,36 +360,6 @@ class Approximations(Maker):
         return Proposal(
             known={"modes": modes}, gradients=gradients, evaluations=cost, made=len(modes.fits)
         )
-
-
-def _found(
-    look: Look,
-    seeds: FitSeeds,
-    rng: np.random.Generator,
-    bar: Bar,
-    *,
-    again: bool = True,
-    first: Callable[[], list[LocalFit]] | None = None,
-) -> tuple[list[LocalFit], int, int]:
-    """Local fits from `STARTS` starts, and from as many again if those found only one mode.
-
-    `first` makes those of the first look where it has begun.
-
-    A second look that finds nothing new is dropped, but its
-    cost is included in the points, the second number, and the starts, the third.
-    """
-    found = first() if first else look(seeds.starts, rng)
-    cost = _points(found)
-    if len(distinct_modes(found)) > 1 or not again:
-        return found, cost, STARTS
-    bar.expect(2 * STARTS)
-    bar.note("a second look")
-    try:
-        more = look(seeds.more_starts, np.random.default_rng(seeds.more_starts.spawn(1)[0]))
-    except EngineError:  # keep the first look
-        return found, cost, 2 * STARTS
-    new = len(distinct_modes(found + more)) > 1
-    return (found + more if new else found), cost + _points(more), 2 * STARTS
 
 
 def _for_pilots(state: State) -> list[LocalFit]:

@@ -8,8 +8,6 @@ draw there, because these directions turn and stretch with the scales.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,9 +16,8 @@ from stanct.bases.nested import MOST_OUTER, Fit, Nested
 from stanct.bases.scouts import annealed_scouts
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
-from stanct.path.low_rank import LowRankBase
-from stanct.path.narrowed import Frame, frame_of, narrowed
-from stanct.path.nested import NestedBase, NestedLowRank
+from stanct.path.narrowed import frame_of
+from stanct.path.nested import NestedLowRank
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
@@ -31,10 +28,10 @@ PAIRS, DIFFERENCE = 16, 1e-2
 CUBIC = 0.003
 # Sweeps of factor analysis, and how far a curvature along a direction of the frame is from that of
 # the coordinates. More directions would cost more than pilots.
-SWEEPS, TOLERANCE, MOST_DIRECTIONS = 3, 0.02, 60
-# The largest variance, in nats², of log densities about those of the Gaussians, on average over so
-# many places with so many draws each. Curvatures below the tolerance are left out of them.
-NEARLY, PLACES, ALONG = 0.05, 12, 20
+SWEEPS, TOLERANCE, MOST_DIRECTIONS = 10, 0.02, 60
+# The largest variance, in nats², of log densities about those of the Gaussians. Curvatures below
+# the tolerance are left out of them.
+NEARLY = 0.05
 # Particles that cool from the mode's Gaussian to where its mass is, and the steps of each.
 PARTICLES, TEMPERATURES = 48, 12
 
@@ -69,7 +66,8 @@ def find_nested_wide(
     except EngineError:
         return found
     found = replace(found, gradients=spent + cooled.gradients)
-    return found.with_fit(_NarrowedFit(density, outer, cooled.points, rng, frame))
+    fit = Fit(density, cooled.points, rng, NestedLowRank, outer, **frame._asdict())
+    return found.with_fit(fit, limit=NEARLY)
 
 
 def _outer(density: Density, mode: LocalFit, rng: np.random.Generator) -> tuple[Array | None, int]:
@@ -98,48 +96,3 @@ def _outer(density: Density, mode: LocalFit, rng: np.random.Generator) -> tuple[
         if (~inner).sum() == MOST_OUTER:
             return None, spent
         inner[np.argmax(share)] = False
-
-
-class _NarrowedFit(Fit):
-    """A fit with Gaussians that differ from a frame along a few directions."""
-
-    form: ClassVar[str] = "Gaussian"
-
-    def __init__(
-        self,
-        density: Density,
-        outer: Array,
-        points: Array,
-        rng: np.random.Generator,
-        frame: Frame,
-    ) -> None:
-        super().__init__(density, outer, points, rng)
-        self._at = partial(narrowed, self._slices, frame=frame)
-        self._frame = frame
-
-    def base(self) -> NestedBase | None:
-        """The base; None if there is none that is good enough."""
-        marginal = self._marginal() if self._fits() else None
-        if marginal is None:
-            return None
-        return self._tried(NestedLowRank(**self._common(marginal), **self._frame._asdict()))
-
-    def _fits(self) -> bool:
-        """Whether log densities at draws of the Gaussians are those of Gaussians."""
-        variances = []
-        for theta in self._theta[self._rng.choice(len(self._theta), PLACES)]:
-            given = self._at(theta).gaussian
-            inner = given.unwhiten(given.draw(self._rng, ALONG))
-            log_p = self.density.log_densities(self._slices.joined(theta, inner))
-            self.evaluations += ALONG
-            variances.append(np.var(log_p - given.log_density(inner)))
-        return bool(np.isfinite(variances).all() and np.mean(variances) < NEARLY)
-
-    def _log_masses(self, theta: Array) -> Array:
-        return np.array([self._at(point).log_mass for point in theta])
-
-    def _whitening(self, x: Array, weights: Array | None = None) -> LowRankBase:
-        # Other methods than that of independent draws take it for their base.
-        self._slices.spent += len(x)
-        scores = self.density.log_density_gradients(x)[1]
-        return LowRankBase.from_points(x, weights=weights).narrowed(x, scores)

@@ -10,11 +10,11 @@ import numpy as np
 
 from stanct.bases.ascents import Counted, Optimum, climb, each_height, log_heights
 from stanct.bases.far import looked_far
-from stanct.bases.loop import USUAL, Maker, Proposal, State
+from stanct.bases.loop import Maker, Proposal, State, effort_of
 from stanct.bases.rough import those_that_count
 from stanct.bases.score import unexplained
 from stanct.bases.scouts import annealed_scouts
-from stanct.bases.search import NOTHING, THOUSANDS, Search, fits_of
+from stanct.bases.search import NOTHING, Search, fits_of
 from stanct.bases.starts import reach_of
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError
@@ -51,8 +51,6 @@ class Particles(Maker):
         look may have found.
     share
         Share of the purse after which no further look follows.
-    thousands
-        As in `Curvature`.
     """
 
     name: ClassVar[str] = "particles"
@@ -65,11 +63,10 @@ class Particles(Maker):
     again: Annotated[float, Real(0, 1)] = 0.9
     few: Annotated[float, Real(0, 1)] = 0.01
     share: Annotated[float, Real(0, 1)] = 0.1
-    thousands: Annotated[float, Real(0, 1)] = THOUSANDS
 
     def applies(self, state: State) -> bool:
         looked = state.search
-        if state.instead is not None or looked.has_thousands(self.thousands):
+        if state.instead is not None or looked.has_thousands:
             return False
         return len(looked.fits) > 1 and looked.fits[0].mean.size > self.more_than
 
@@ -79,7 +76,7 @@ class Particles(Maker):
         looked, whole, cost = self._far(
             looked,
             first,
-            Counted(target.density, state.purse.effort(self.share), reach_of(target)),
+            Counted(target.density, effort_of(target), reach_of(target)),
         )
         gradients, evaluations = cost.gradients, cost.evaluations
         if whole:
@@ -91,7 +88,7 @@ class Particles(Maker):
                 said=f"far draws found {looked.ends - known} more modes"
                 + ("" if looked.settled else ", and a narrower one may be missing"),
             )
-        most = USUAL * self.share * state.purse.effort(self.share)
+        most = state.purse.may_spend(self.share)
         while gradients < most and not looked.settled:
             (child,) = state.seeds.look.spawn(1)
             try:

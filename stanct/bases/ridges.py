@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from stanct.bases.local import LocalFit
-from stanct.bases.loop import USUAL, Maker, Proposal, State
+from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.score import NEGLIGIBLE
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
@@ -99,7 +99,7 @@ class Ridges(Maker):
             state.fits,
             peaks=state.measured.peaks,
             beside=state.parts,
-            effort=state.purse.effort(self.share),
+            most=state.purse.may_spend(self.share),
             rules=self,
         )
         return heard(look)
@@ -156,7 +156,7 @@ def find_ridges(
     *,
     peaks: Sequence[LocalFit] = (),
     beside: Sequence[tuple[float, GaussianBase]] = (),
-    effort: float = 1.0,
+    most: float = np.inf,
     rules: Ridges | None = None,
 ) -> Proposal:
     """Follow the ridges from the modes of a target, and cover those that hold mass.
@@ -174,15 +174,15 @@ def find_ridges(
         enclose several.
     beside
         Further parts of the base, each with its weight relative to 1 for all modes together.
-    effort
-        Share of the usual gradients that may be spent.
+    most
+        Gradients after which no further axis is begun.
     """
     rules = rules or Ridges()
     if not 2 <= len(names) <= rules.most_dimensions:
         return Proposal()
     total = float(log_sum_exp(np.array([fit.log_evidence for fit in fits])))
     places: list[_Place] = []
-    spent, most = 0, effort * rules.share * USUAL
+    spent = 0
     for fit in [*fits, *peaks][: rules.most_starts]:
         slices = _Slices(gradients, fit, rules)
         for axis in range(len(names)):
@@ -207,7 +207,6 @@ def find_ridges(
         parts=_parts(places, log_target, log_target - lacking, missing, rules),
         reweigh=True,
         known={"ridges": found},
-        along=found,
         gradients=spent,
         said=f"mass beside the modes along {', '.join(found)}",
     )

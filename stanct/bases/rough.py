@@ -15,10 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from stanct.bases.ascents import Counted, Optimum
+from stanct.bases.score import NEGLIGIBLE
 from stanct.common.arrays import Array
 
-# Modes whose Laplace evidence is lower by this many nats do not count.
-NEGLIGIBLE = 12.0
 # Modes within so many nats of the best are as good. Where this share of all is, there is a ridge or
 # a shell, and no roughness.
 AS_GOOD, FLAT = 1.0, 0.5

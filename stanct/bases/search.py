@@ -49,6 +49,9 @@ NEAREST, FAR, FARTHEST = 3.0, 60.0, 3000.0
 # The search goes on while the probability of a new mode is larger than this. After so many ascents
 # it is given up if that probability, less so many of its errors, must stay larger.
 UNSEEN, FEWEST_TO_TELL, ERRORS = 0.05, 100, 2.0
+# Where an ascent in more than twelve dimensions is more likely than this to find a new mode, there
+# are thousands.
+THOUSANDS = 0.5
 # A rough target is searched on with so many gradients at most, until the best mode was found so
 # often. After each look at crossed ends follow so many batches.
 ROUGH, AGAIN, BATCHES = 300_000, 6, 3
@@ -137,14 +140,12 @@ class Search:
         """Gradients that an ascent took in the mean, with those at its end."""
         return round(self.gradients / max(self.ascents + self.astray, 1))
 
-    def has_thousands(self, share: float) -> bool:
-        """Whether in many dimensions a larger share of the ascents ended at a mode of its own."""
-        return self.dimension > FEW and bool(self.ascents) and self.unseen > share
+    @property
+    def has_thousands(self) -> bool:
+        """Whether modes are so many that no base is made of them, and none is measured."""
+        return self.dimension > FEW and bool(self.ascents) and self.unseen > THOUSANDS
 
 
-# Where an ascent in more than twelve dimensions is more likely than this to find a new mode, there
-# are thousands.
-THOUSANDS = 0.5
 # Where nothing was searched.
 NOTHING = Search((), (), 0, 0, 1.0, 0.0, 0)
 
@@ -177,7 +178,7 @@ def search(
     effort
         Share of the usual gradients and draws that may be spent, between 0 and 1.
     most_rough
-        Gradients that may be spent, before that share is taken, where most modes were seen once.
+        Gradients that may be spent where most modes were seen once.
     """
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
@@ -189,7 +190,7 @@ def search(
     counted, modes = ascents.counted, ascents.modes
     _searched(ascents, dimension, places)
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
-        _searched_on(ascents, np.random.default_rng(further[1]), int(most_rough * effort))
+        _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
     found = Search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
@@ -197,7 +198,7 @@ def search(
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
-    if found.has_thousands(THOUSANDS):  # no base is made of them
+    if found.has_thousands:  # no base is made of them
         return found
     rounds = 0
     if len(those_that_count(modes)) <= MOST_SCANNED:

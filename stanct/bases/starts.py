@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from stanct.bases.local import LocalFit, bounded, laplace_fit
+from stanct.bases.ascents import Counted, Optimum, climb
+from stanct.bases.local import LocalFit, bounded
+from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, first_few
 from stanct.common.seeds import stan_seed
-from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock
-from stanct.path.curvature import hessian
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
@@ -40,9 +40,9 @@ def reach_of(target: ProgramTarget) -> float:
     return NEAR if target.solves_equations else math.inf
 
 
-def _radii(target: ProgramTarget) -> Iterator[float]:
+def _radii(target: ProgramTarget, radii: Sequence[float] = RADII) -> Iterator[float]:
     """The radii of starts, in turn."""
-    return itertools.cycle(RADII[:1] if target.solves_equations else RADII)
+    return itertools.cycle(radii[:1] if target.solves_equations else radii)
 
 
 def approximations(
@@ -83,10 +83,11 @@ def attempts(
     seed: np.random.SeedSequence,
     *,
     starts: int = STARTS,
+    radii: Sequence[float] = RADII,
 ) -> Iterator[Attempt]:
     """From each start, an approximation's draws; see `approximations`."""
     with target.density.borrow() as own:
-        for child, radius in zip(seed.spawn(starts), _radii(target), strict=False):
+        for child, radius in zip(seed.spawn(starts), _radii(target, radii), strict=False):
             bar.update()
             attempt: Attempt
             try:
@@ -99,6 +100,29 @@ def attempts(
             yield attempt
 
 
+def inside_of(
+    target: ProgramTarget, seen: Iterable[Attempt], rng: np.random.Generator
+) -> tuple[list[tuple[Array, Array]], str]:
+    """Points of attempts with their log densities, where two or more of these are finite.
+
+    The text says how the last failed, and is empty where none did.
+    """
+    found, failure = list[tuple[Array, Array]](), ""
+    for attempt in seen:
+        try:
+            if isinstance(attempt, EngineError):
+                raise attempt
+            points = target.unconstrain(attempt, 0, rng)
+        except EngineError as cause:
+            failure = f" The last one said: {cause.message}"
+            continue
+        log_density = target.density.log_densities(points)
+        inside = np.isfinite(log_density)
+        if inside.sum() > 1:
+            found.append((points[inside], log_density[inside]))
+    return found, failure
+
+
 def fitted(
     target: ProgramTarget, seen: Iterable[Attempt], name: str, rng: np.random.Generator
 ) -> list[LocalFit]:
@@ -107,32 +131,15 @@ def fitted(
     `name` is that of the approximation in messages.
     """
     fits: list[LocalFit] = []
-    count, failure = 0, None
-    for attempt in seen:
-        count += 1
-        if isinstance(attempt, EngineError):
-            failure = attempt
-            continue
-        try:
-            points = target.unconstrain(attempt, 0, rng)
-        except EngineError as cause:
-            failure = cause
-            continue
-        log_density = target.density.log_densities(points)
-        points, log_density = (
-            points[np.isfinite(log_density)],
-            log_density[np.isfinite(log_density)],
-        )
-        if len(points) < 2:
-            continue
+    found, failure = inside_of(target, seen, rng)
+    for points, log_density in found:
         mean, covariance = gaussian_moments(points)
         entropy = 0.5 * (np.linalg.slogdet(covariance)[1] + mean.size * (1 + LOG_2PI))
         fits.append(LocalFit(mean, covariance, float(log_density.mean() + entropy), points))
     if not fits:
         _refuse_flat(target.density, rng)
         raise EngineError(
-            f"The local fit ({name}) failed from all of {count} starts."
-            + (f" The last one said: {failure.message}" if failure else ""),
+            f"The local fit ({name}) failed from all starts.{failure}",
             remedy="Check that the density is finite and smooth near the origin of the "
             "unconstrained space, and that scales do not differ by many orders of magnitude, which "
             "`multiplier` mends. Or pass base='laplace' or a GaussianBase.",
@@ -154,33 +161,23 @@ def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
 
 
 def laplace_fits(
-    target: ProgramTarget, bar: Bar, seed: np.random.SeedSequence, rng: np.random.Generator
-) -> list[LocalFit]:
-    """From each start, the Laplace approximation of the mode at which Stan's L-BFGS ends.
+    target: ProgramTarget, seed: np.random.SeedSequence, rng: np.random.Generator
+) -> tuple[list[LocalFit], int]:
+    """The Laplace approximations of the modes at which ascents end, and the gradients spent.
 
     Raises
     ------
     EngineError
-        No start led to a mode with finite second derivatives.
+        No ascent ended at a mode.
     """
-    density = target.density
-    fits = []
-    failure: EngineError | None = None
-    for child, radius in zip(seed.spawn(STARTS), _radii(target), strict=False):
-        bar.update()
-        try:
-            with bounded(density):
-                mode, value = embedded.mode(
-                    target.density_recipe, seed=stan_seed(child), radius=radius
-                )
-        except EngineError as cause:
-            failure = cause
-            continue
-        precision = -hessian(density.log_density_gradients, mode)
-        if not np.isfinite(precision).all():
-            continue
-        fits.append(laplace_fit(mode, value, precision, rng))
-    if not fits:
-        _refuse_flat(density, rng)
-        raise failure or EngineError("L-BFGS found no mode with a finite second derivative.")
-    return fits
+    starts, modes = np.random.default_rng(seed), list[Optimum]()
+    counted = Counted(target.density, reach=reach_of(target))
+    for _, radius in zip(range(2 * STARTS), _radii(target), strict=False):
+        climb(counted, starts.uniform(-radius, radius, target.density.dimension), modes)
+    if not modes:
+        _refuse_flat(target.density, rng)
+        raise EngineError(
+            "L-BFGS found no mode with a finite second derivative.",
+            remedy="Use base='pathfinder', which stops where the bulk of the mass is.",
+        )
+    return [mode.fit(rng) for mode in modes], counted.spent

@@ -14,6 +14,7 @@ import numpy as np
 from stanct.bases.local import LocalFit
 from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, log_sum_exp
+from stanct.common.errors import SamplingError
 from stanct.path.gaussian import GaussianBase
 
 # Draws are so many times as wide as the mode, so many of each.
@@ -82,23 +83,41 @@ def surroundings(
     if not len(strays):
         return Surroundings(strays, None, evaluations)
     masses = log_sum_exp(log_weights.reshape(len(wide), DRAWS), axis=1)
-    mean, covariance = fit.mean, WIDTHS[int(np.argmax(masses))] ** 2 * fit.covariance
+    width = WIDTHS[int(np.argmax(masses))]
+    try:
+        found, spent = _bulk(log_densities, known, fit.mean, width**2 * fit.covariance, rng)
+        explained = None if found is None else log_mass([*known, found], strays)
+    except SamplingError:  # no double holds a covariance, as of scales 1e12 apart
+        return Surroundings(strays, None, evaluations)
+    if explained is None:
+        return Surroundings(strays, None, evaluations + spent)
+    still = unexplained(log_densities(strays), explained)
+    return Surroundings(strays[still], found, evaluations + spent + len(strays))
+
+
+def _bulk(
+    log_densities: Callable[[Array], Array],
+    known: Sequence[LocalFit],
+    mean: Array,
+    covariance: Array,
+    rng: np.random.Generator,
+) -> tuple[LocalFit | None, int]:
+    """A Gaussian that holds what the known modes leave, begun from one, and densities spent."""
     count = max(FEWEST, FOR_EACH * mean.size)
     even, x, log_weights, share = 0.0, mean[None], np.zeros(1), np.ones(1)
-    for _ in range(ROUNDS):
+    for k in range(ROUNDS):
         q = GaussianBase.from_covariance(mean, WIDER * covariance)
         x = q.unwhiten(q.draw(rng, count))
         _, log_weights = _left_over(log_densities, known, q.log_density(x), x)
-        evaluations += count
+        if not np.isfinite(log_weights).any():
+            return None, (k + 1) * count
         even, share = even_share(log_weights), _flattened(log_weights, 5 * mean.size / count)
         mean = share @ x
         covariance = (share * (x - mean).T) @ (x - mean)
     if even < EVEN:
-        return Surroundings(strays, None, evaluations)
+        return None, ROUNDS * count
     mass = float(log_sum_exp(log_weights) - np.log(count))
-    found = LocalFit(mean, covariance, mass, x[rng.choice(count, 100, p=share)])
-    still = unexplained(log_densities(strays), log_mass([*known, found], strays))
-    return Surroundings(strays[still], found, evaluations + len(strays))
+    return LocalFit(mean, covariance, mass, x[rng.choice(count, 100, p=share)]), ROUNDS * count
 
 
 def _flattened(log_weights: Array, least: float) -> Array:

@@ -115,7 +115,6 @@ def find_tails(
     return Proposal(
         parts=tuple(wide),
         known={"tails": along},
-        along=along,
         evaluations=lines.evaluations,
         said=f"tails are heavy along {', '.join(along)}" if along else "",
     )

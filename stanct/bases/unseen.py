@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 from scipy.spatial import KDTree
 
 from stanct.bases.local import LocalFit, distinct_modes
-from stanct.bases.pilots import DRAWS, WARMUP, bridged
+from stanct.bases.pilots import Piloted, bridged, short_chains
 from stanct.bases.starts import approximations
-from stanct.common.arrays import Array, log_sum_exp
+from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
-from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.path.gaussian import GaussianBase, gaussian_moments
@@ -26,26 +23,6 @@ STARTS, POINTS = 12, 25
 MOST_FOLLOWED, CHAINS = 4, 3
 # Draws that describe the region which a fit has seen, at most.
 MOST_SEEN = 1000
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """Modes outside the region of a fit's draws.
-
-    Attributes
-    ----------
-    fits
-        A Gaussian for each.
-    log_mass
-        Log of their mass outside that region, natural log; −inf if there is none.
-    gradients, evaluations
-        Gradients of the pilots, and log densities without a gradient.
-    """
-
-    fits: tuple[LocalFit, ...] = field(repr=False)
-    log_mass: float
-    gradients: int
-    evaluations: int
 
 
 class Seen:
@@ -76,12 +53,12 @@ class Seen:
 
 def unseen_modes(
     target: ProgramTarget, points: Array, seed: np.random.SeedSequence, nuts: Nuts
-) -> Unseen:
+) -> Piloted:
     """Search from random starts for modes that the draws of a fit have missed.
 
     Pathfinder finds places outside the region of the draws. Short NUTS chains start there. What
-    drifts back, as from the neck of a funnel, is no mode. A bridge measures the mass of the others.
-    A mode to which no start leads remains unseen here, too.
+    drifts back, as from the neck of a funnel, is no mode. A bridge measures the mass of the others
+    outside of that region. A mode to which no start leads remains unseen here, too.
 
     Parameters
     ----------
@@ -91,53 +68,28 @@ def unseen_modes(
     seen = Seen(points)
     ways, pilots, rest = seed.spawn(3)
     rng = np.random.default_rng(rest)
-    found = [fit for fit in _ends(target, ways, rng) if seen.outside(fit.points).mean() > 0.5]
-    if not found:
-        return Unseen((), -np.inf, 0, 0)
-    starts = [
-        _point(found[group[k % len(group)]], k)
-        for group in distinct_modes(found)[:MOST_FOLLOWED]
-        for k in range(CHAINS)
-    ]
     try:
-        block, gradients = embedded.run_nuts(
-            target.density.recipe,
-            np.array(starts),
-            seed=stan_seed(pilots),
-            warmup=WARMUP,
-            draws=DRAWS,
-            nuts=nuts,
-        )
-    except EngineError:  # Stan rejects such a place, so no mode is known there.
-        return Unseen((), -np.inf, 0, 0)
-    stayed = []
-    for chain in range(len(starts)):
-        x = target.unconstrain(block, chain, rng)
-        outside = x[seen.outside(x)] if len(x) else x
-        if len(outside) > len(x) // 10:
-            stayed.append(LocalFit(*gaussian_moments(outside), 0.0, outside))
+        with Bar(STARTS, "search", unit="start", shown=False) as bar:
+            ends = approximations(
+                target, embedded.pathfinder, POINTS, bar, ways, rng, starts=STARTS
+            )
+        found = [fit for fit in ends if seen.outside(fit.points).mean() > 0.5]
+        followed = [
+            (found[group[k % len(group)]].points, k)
+            for group in distinct_modes(found)[:MOST_FOLLOWED]
+            for k in range(CHAINS)
+        ]
+        starts = [points[k % len(points)] for points, k in followed]
+        if not starts:
+            return Piloted(())
+        drawn, gradients = short_chains(target, starts, pilots, rng, nuts)
+    except EngineError:  # Stan rejects such places, so no mode is known there.
+        return Piloted(())
+    beyond = [(x[seen.outside(x)], len(x) // 10) for x in drawn]
+    stayed = [LocalFit(*gaussian_moments(x), 0.0, x) for x, few in beyond if len(x) > few]
     fits, evaluations = [], 0
     for group in distinct_modes(stayed):
         points_of_mode = np.concatenate([stayed[i].points for i in group])
         fits.append(bridged(target, points_of_mode, rng, seen.outside))
-        evaluations += 2 * len(fits[-1].points)
-    masses = np.array([fit.log_evidence for fit in fits])
-    log_mass = float(log_sum_exp(masses)) if fits else -np.inf
-    return Unseen(tuple(fits), log_mass, gradients, evaluations)
-
-
-def _point(fit: LocalFit, k: int) -> Array:
-    return fit.points[k % len(fit.points)]
-
-
-def _ends(
-    target: ProgramTarget, seed: np.random.SeedSequence, rng: np.random.Generator
-) -> list[LocalFit]:
-    """Where Pathfinder leads from random starts; nothing where it leads nowhere."""
-    with Bar(STARTS, "search", unit="start", shown=False) as bar:
-        try:
-            return approximations(
-                target, embedded.pathfinder, POINTS, bar, seed, rng, starts=STARTS
-            )
-        except EngineError:
-            return []
+        evaluations += 2 * len(points_of_mode)
+    return Piloted(tuple(fits), gradients, evaluations)

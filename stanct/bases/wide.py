@@ -22,15 +22,15 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from stanct.bases.known import Survey
-from stanct.bases.local import MOST_DENSE, SAME_MODE, bounded, distance, grouped
+from stanct.bases.known import Sought, Survey
+from stanct.bases.local import MOST_DENSE, SAME_MODE, distance, grouped
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.nested_wide import find_nested_wide
 from stanct.bases.pilots import measured, short_chains
 from stanct.bases.search import ascents_from
+from stanct.bases.starts import attempts, inside_of
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
-from stanct.common.seeds import stan_seed
 from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
 from stanct.path.base import Base
@@ -190,44 +190,32 @@ class Wide(Maker):
             np.array([points.mean(axis=0) for points in modes]),
             np.array([points.std(axis=0) for points in modes]),
             log_evidence,
-            unseen,
-            self.starts + len(state.hints.places),
-            max(RADII),
-            finest=1.0,
-            complete=len(modes) == 1,
-        )
+            Sought(
+                unseen=unseen, starts=self.starts + len(state.hints.places), radius=max(RADII),
+                complete=len(modes) == 1,
+            ),
+        )  # fmt: skip
 
     def _ends(
         self, state: State, seed: np.random.SeedSequence, rng: np.random.Generator
     ) -> list[_End]:
         """The ends of Pathfinder runs that gave draws with a finite density, densest first."""
-        target, found, failure = state.target, list[_End](), ""
+        target, way = state.target, partial(embedded.pathfinder, judged=self.by)
         state.bar.expect(self.starts)
-        for child, radius in zip(seed.spawn(self.starts), itertools.cycle(RADII), strict=False):
-            state.bar.update()
-            try:
-                with bounded(target.density):
-                    block = embedded.pathfinder(
-                        target.density_recipe, seed=stan_seed(child), draws=self.candidates,
-                        radius=radius, judged=self.by,
-                    )  # fmt: skip
-                points = target.unconstrain(block, 0, rng)
-            except EngineError as cause:
-                failure = f" The last one said: {cause.message}"
-                continue
-            log_density = target.density.log_densities(points)
-            inside = np.isfinite(log_density)
-            points, log_density = points[inside], log_density[inside]
-            if len(points) > 1:
-                best = points[np.argmax(log_density)]
-                moments = points.mean(axis=0), points.var(axis=0)
-                found.append(_End(*moments, best, float(log_density.mean())))
+        seen = attempts(
+            target, way, self.candidates, state.bar, seed, starts=self.starts, radii=RADII
+        )
+        found, failure = inside_of(target, seen, rng)
         if not found:
             raise EngineError(
                 f"Pathfinder failed from all of {self.starts} starts.{failure}",
                 remedy="Pass a LowRankBase of your own.",
             )
-        return sorted(found, key=lambda end: -end.log_density)
+        ends = [
+            _End(x.mean(axis=0), x.var(axis=0), x[np.argmax(value)], float(value.mean()))
+            for x, value in found
+        ]
+        return sorted(ends, key=lambda end: -end.log_density)
 
 
 def _farthest(ends: Sequence[_End], count: int) -> list[int]:

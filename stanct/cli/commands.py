@@ -94,11 +94,9 @@ def temper_program(options: argparse.Namespace) -> int:
 
 def _second(engine: str) -> homes.Home | None:
     """The CmdStan that is the second evaluator of a check; None for the embedded engine."""
-    return {
-        "auto": homes.find,
-        "cmdstan": lambda: cmdstan.CmdStan.here().home,
-        "embedded": lambda: None,
-    }[engine]()
+    if engine == "cmdstan":
+        return cmdstan.CmdStan.here().home
+    return homes.find() if engine == "auto" else None
 
 
 def _check(model: TemperedModel, kind: str, data: str | None, second: homes.Home | None) -> int:

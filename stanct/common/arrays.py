@@ -163,6 +163,6 @@ def _described(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     return shape, dtype, start
 
 
-def joined_rows(first: Mapping[str, Array], more: Mapping[str, Array]) -> dict[str, Array]:
-    """Arrays of shape (chains, draws, ...) by name, with further draws behind."""
-    return {name: np.concatenate([values, more[name]], axis=1) for name, values in first.items()}
+def joined_rows(*parts: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays of shape (chains, draws, ...) by name, of successive draws."""
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}

@@ -15,17 +15,8 @@ def root_between(
 ) -> float:
     """Return where a function changes its sign, by the method of Chandrupatla (1997).
 
-    Parameters
-    ----------
-    low, high
-        Finite numbers at which the function has different signs.
-    tolerance
-        The root is known to this, and to rounding.
-
-    Raises
-    ------
-    ValueError
-        The function has the same sign at both, or one of the numbers is not finite.
+    The root is known to the tolerance, and to rounding. The function has different signs at the
+    finite numbers `low` and `high`, or a `ValueError` is raised.
     """
     a, b = float(low), float(high)
     at_a, at_b = float(function(a)), float(function(b))

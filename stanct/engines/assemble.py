@@ -80,7 +80,7 @@ def assemble(
     replace: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Assemble a CmdStan home.
+    """Assemble a CmdStan home, in which a small model was compiled and run; return its folder.
 
     Parameters
     ----------
@@ -94,11 +94,6 @@ def assemble(
         Build again even if a home of this version exists.
     report
         Called with one line at the start of each step, and every ten seconds within it.
-
-    Returns
-    -------
-    Path
-        The complete home, in which a small model was compiled and run.
 
     Raises
     ------

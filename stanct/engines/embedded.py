@@ -279,14 +279,6 @@ def pathfinder(
     return DrawBlock({name: np.swapaxes(v, 0, 1) for name, v in block.variables.items()}, {})
 
 
-def mode(recipe: Recipe, *, seed: int, radius: float) -> tuple[Array, float]:
-    """Find a mode of the unconstrained log density by L-BFGS; return it with its log density.
-
-    The start is uniform within `radius` of the origin in every unconstrained coordinate.
-    """
-    return on_tape(_mode, recipe, seed, radius)
-
-
 @dataclass(frozen=True)
 class _Fit:
     """The parts of the engine's fit that stanct uses; it can be pickled, the engine's cannot."""
@@ -350,14 +342,3 @@ def _sample_here(recipe: Recipe, settings: dict[str, Any]) -> _Fit:
         np.array(fit.step_size),
         np.array(fit.inv_metric),
     )
-
-
-def _mode(recipe: Recipe, seed: int, radius: float) -> tuple[Array, float]:
-    try:
-        result = _models.get(recipe).optimize(seed=seed, init_radius=radius)
-    except RuntimeError as cause:
-        raise EngineError(f"L-BFGS failed: {cause}.") from cause
-    point, value = result.unconstrained, result.lp
-    if point is None or value is None:
-        raise EngineError("L-BFGS gave no result.")
-    return np.array(point), float(value)

@@ -152,35 +152,23 @@ def _install_official(jobs: int | None, replace: bool) -> None:
         )
 
 
-class _Pointer:
-    """Points cmdstanpy, which reads $CMDSTAN, to a home; users of another home wait."""
-
-    def __init__(self) -> None:
-        self._turn = threading.Condition()
-        self._users = 0
-        self._before: str | None = None
-
-    @contextlib.contextmanager
-    def using(self, home: Home) -> Iterator[None]:
-        """Make cmdstanpy use a home as long as the context lasts."""
-        path = str(home.path)
-        with self._turn:
-            self._turn.wait_for(lambda: self._users == 0 or os.environ.get("CMDSTAN") == path)
-            if self._users == 0:
-                self._before = os.environ.get("CMDSTAN")
-                os.environ["CMDSTAN"] = path
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._users -= 1
-                if self._users == 0:
-                    if self._before is None:
-                        os.environ.pop("CMDSTAN", None)
-                    else:
-                        os.environ["CMDSTAN"] = self._before
-                self._turn.notify_all()
+# What $CMDSTAN was when each user of a home began; the last to end puts back the first.
+_before: list[str | None] = []
+_turn = threading.Lock()
 
 
-using = _Pointer().using
+@contextlib.contextmanager
+def using(home: Home) -> Iterator[None]:
+    """Point cmdstanpy, which reads $CMDSTAN, to a home as long as the context lasts."""
+    with _turn:
+        _before.append(os.environ.get("CMDSTAN"))
+        os.environ["CMDSTAN"] = str(home.path)
+    try:
+        yield
+    finally:
+        with _turn:
+            before = _before.pop()
+            if before is None:
+                os.environ.pop("CMDSTAN", None)
+            else:
+                os.environ["CMDSTAN"] = before

@@ -57,16 +57,10 @@ def normalised(log_weights: Array) -> Array:
 
 @dataclass(frozen=True)
 class CopyEstimator:
-    """Estimates log Z from all copies of a frozen pseudo-extended chain.
+    """Estimates log Z from all copies of a frozen pseudo-extended chain and draws of the base.
 
-    Parameters
-    ----------
-    delta : shape (chains, draws, N)
-        δ = φ − ψ of every copy; +inf for a copy at fixed β = 0 where the target vanishes.
-    base_delta : shape (base draws,)
-        δ of independent draws of the base, +inf where the target vanishes.
-    fixed_beta : shape (N,)
-        Inverse temperatures of the copies; None if they were estimated.
+    δ, shape (chains, draws, N), is +inf for a copy at fixed β = 0 where the target vanishes, and so
+    is `base_delta`, shape (base draws,). `fixed_beta`, shape (N,), is None if the β were estimated.
     """
 
     delta: Array

@@ -31,14 +31,9 @@ WAYS = ("bridge", "forward", "backward")
 
 @dataclass(frozen=True)
 class LadderEstimator:
-    """Estimates from the δ of every rung of several independent ladders.
+    """Estimates from δ = φ − ψ on every rung of several independent ladders, (chains, scans, K).
 
-    Parameters
-    ----------
-    betas : shape (K,)
-        The ladder, from 0 to 1.
-    delta : shape (chains, scans, K)
-        δ = φ − ψ; +inf only on rung 0, where the target may vanish.
+    δ is +inf only on rung 0, where the target may vanish. The ladder runs from 0 to 1.
     """
 
     betas: Array

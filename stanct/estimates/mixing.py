@@ -173,3 +173,19 @@ def _autocovariances(values: Array) -> Array:
     spectrum = np.fft.rfft(centred, n=1 << (2 * draws - 1).bit_length())
     power = (spectrum * spectrum.conj()).real.mean(axis=0)
     return np.fft.irfft(power)[:draws] / draws
+
+
+def resampled(x: Array) -> float:
+    """Share of the visits of chains, shape (chains, draws, D), to points where one has been.
+
+    It is 0 where numbers have so few digits that they come again by themselves: there a coordinate
+    has fewer values than there are points, or none that nearly touch.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    places = len(np.unique(flat, axis=0))
+    for values in map(np.unique, flat.T):
+        touching = values.size > 1 and np.diff(values).min() < 0.01 * np.ptp(values) / places
+        if not touching or values.size < 0.99 * places:
+            return 0.0
+    visits = len(x) + int((np.diff(x, axis=1) != 0).any(axis=-1).sum())
+    return 1 - places / visits

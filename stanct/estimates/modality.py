@@ -21,16 +21,10 @@ DIP_LIMIT = 0.65
 
 @dataclass(frozen=True)
 class Modality:
-    """The dip statistic of one scalar.
+    """The dip statistic of one scalar, ``variables[variable][..., *index]``.
 
-    Attributes
-    ----------
-    variable, index
-        Location of the scalar: ``variables[variable][..., *index]``.
-    dip
-        Half the excess mass of two modes over one; 0 for a unimodal distribution.
-    score
-        √n · dip, with n the effective number of draws. Above `DIP_LIMIT`, one mode is implausible.
+    The dip is half the excess mass of two modes over one; 0 for a unimodal distribution. The score
+    is √n · dip, with n the effective number of draws. Above `DIP_LIMIT`, one mode is implausible.
     """
 
     variable: str

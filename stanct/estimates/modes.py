@@ -22,18 +22,9 @@ def mode_columns(
     """Weights and local evidences of the modes, best first.
 
     A draw belongs to the modes in proportion to their pilots' Gaussians, with independent
-    coordinates, times their evidences. Draws far from all belong to the nearest.
-
-    Parameters
-    ----------
-    survey
-        The record of `Survey` in a run's provenance.
-    z : shape (chains, draws, D)
-        Whitened draws.
-    unwhiten
-        Makes unconstrained draws of them.
-    log_weights : shape (chains, draws)
-        At β = 1; −∞ for draws that do not count, whose places need not be finite.
+    coordinates, times their evidences. Draws far from all belong to the nearest. z, shape (chains,
+    draws, D), are whitened draws, and their log weights at β = 1 are −∞ where they do not count and
+    may have no finite place. `survey` is the record of `Survey` in a run's provenance.
 
     Returns
     -------

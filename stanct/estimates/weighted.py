@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtri
 
 from stanct.common.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.common.errors import StanctError
@@ -18,6 +19,10 @@ from stanct.estimates.tours import Tours
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# An effective size of n draws has at least the relative variance of this over n. No larger share of
+# a smallest one is taken for noise.
+NOISE, MOST_NOISE = 6.0, 0.3
 
 Quantity = str | Callable[[Mapping[str, Array]], Array]
 
@@ -121,11 +126,12 @@ def _together(parts: Sequence[Expectation], shape: tuple[int, ...]) -> Expectati
 def least_effective(values: Array, log_weights: Array) -> float:
     """Independent draws of the density whose mean would be as precise, for the worst scalar.
 
-    `values` have shape (chains, draws, ...), and `log_weights` (chains, draws).
+    `values` have shape (chains, draws, ...), and `log_weights` (chains, draws). The least of many
+    noisy sizes is low by chance, which is taken off.
     """
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
-    least = np.inf
+    least, told = np.inf, 0
     for part in _parts(values):
         off = part - np.einsum("cd,cdk->k", weights, part) / weights.size
         variance = np.einsum("cd,cdk->k", weights, np.square(off)) / weights.size
@@ -133,7 +139,10 @@ def least_effective(values: Array, log_weights: Array) -> float:
         for k in np.flatnonzero(variance > 0):
             size = effective_size(off[..., k])
             least = min(least, float(variance[k] * size / off[..., k].var()))
-    return least
+            told += 1
+    # Of so many normal numbers, the smallest is expected there (Blom 1958).
+    smallest = -float(ndtri(0.625 / (told + 0.25))) if told > 1 else 0.0
+    return least / (1 - min(math.sqrt(NOISE / log_weights.size) * smallest, MOST_NOISE))
 
 
 def _moments(

@@ -20,7 +20,7 @@ from stanct.pages.page import (
     render_page,
     with_error,
 )
-from stanct.plots.canvas import CHAIN_COLOURS, MAIN, drawing, whole_numbers
+from stanct.plots.canvas import CHAIN_COLOURS, MAIN, drawing, short, whole_numbers
 
 # Data sets whose names stand on an axis, and the length of a name there.
 MOST_NAMED, LONGEST = 24, 16
@@ -29,15 +29,7 @@ MOST_ROWS = 2000
 
 
 def many_page(table: pd.DataFrame, label: str, seed: int) -> HtmlPage:
-    """Return the results of many data sets as one self-contained HTML page.
-
-    Parameters
-    ----------
-    table
-        As `stanct.api.many.Many.table`.
-    label
-        The program.
-    """
+    """Return the results of many data sets, `Many.table`, as one self-contained HTML page."""
     lacking = (table["error"] != "").to_numpy(bool)
     done, failed = table.loc[~lacking], table.loc[(table["failed"] != "").to_numpy(bool) | lacking]
     facts = [
@@ -81,11 +73,6 @@ def _rows(caption: str, table: pd.DataFrame) -> Table:
     return Table(caption, columns, tuple(rows))
 
 
-def _in_short(name: str) -> str:
-    short = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
-    return short.replace("$", r"\$")
-
-
 def _evidences(done: pd.DataFrame) -> Picture:
     axes = drawing(None, "data sets, by log Z", "log Z")
     ordered = done.sort_values("log_z")
@@ -96,7 +83,7 @@ def _evidences(done: pd.DataFrame) -> Picture:
     bad = (ordered["failed"] != "").to_numpy()
     axes.plot(places[bad], log_z[bad], "o", ms=4, color=CHAIN_COLOURS[1])
     if len(ordered) <= MOST_NAMED:
-        names = [_in_short(str(name)) for name in ordered.index]
+        names = [short(str(name), LONGEST) for name in ordered.index]
         axes.set_xticks(places, names, rotation=60, ha="right")
     else:
         whole_numbers(axes.xaxis)

@@ -119,11 +119,16 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
+def digits_of(error: float) -> int:
+    """Return the digits behind the point that show two digits of a standard error above 0."""
+    return max(0, min(1 - math.floor(math.log10(error)), MOST))
+
+
 def with_error(value: float, error: float) -> str:
     """Format a value and its standard error to two digits of the error: −1081.030 ± 0.043."""
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
         return f"{number(value, 6)} ± {number(error, 2)}"
-    places = max(0, min(1 - math.floor(math.log10(error)), MOST))
+    places = digits_of(error)
     return f"{value:.{places}f}".replace("-", "−") + f" ± {shown(error, places)}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,11 +27,9 @@ from stanct.runs.run import Run
 from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.runs.tempered import TemperedRun
 
-Material = TypeVar("Material")
-
 
 @dataclass(frozen=True)
-class Panel(Generic[Material]):
+class Panel:
     """One picture of a report.
 
     Attributes
@@ -57,13 +55,13 @@ class Panel(Generic[Material]):
         """Name that the run's `shows` must contain."""
         return self.draw.__name__
 
-    def picture(self, run: Material, **asked: Any) -> Picture:
+    def picture(self, run: Any, **asked: Any) -> Picture:
         """Draw the panel for a run; `asked` is passed to `draw` and `words`."""
         axes = self.draw(run, **asked)
         return picture(axes, self.title, self.caption, self.words(run, **asked), self.needs)
 
 
-def panels_of(run: Run) -> list[Panel[Any]]:
+def panels_of(run: Run) -> list[Panel]:
     """Return the panels for a run's `shows`, in the order of the report.
 
     Raises
@@ -241,7 +239,7 @@ def _pair_words(run: Run, names: Names = None) -> str:
     return f"Weighted draws of {', '.join(parts)}, coloured by chain."
 
 
-PANELS: tuple[Panel[Any], ...] = (
+PANELS: tuple[Panel, ...] = (
     Panel(
         "evidence",
         "Free-energy curve",

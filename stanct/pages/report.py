@@ -16,6 +16,7 @@ from stanct.pages.page import (
     Row,
     Table,
     cell,
+    digits_of,
     number,
     render_page,
     stan_html,
@@ -56,12 +57,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
     """Return the report of a run as one HTML page.
 
     The report has the run's checks, summary and provenance, and a panel for each name in its
-    `shows`.
-
-    Parameters
-    ----------
-    names
-        Variables or scalars that the summary and the picture of draws show.
+    `shows`. The names are those of variables or scalars in the summary and the picture of draws.
 
     Raises
     ------
@@ -99,7 +95,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         answer=_answer(evidence),
         checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
         verdict=run.verdict,
-        searched=searched(run),
+        searched=searched(run) if run.has_posterior else "",
         remedies=remedies(run.diagnostics),
         decisions=list(decisions(run.provenance)),
         facts=_facts(run, evidence),
@@ -133,7 +129,8 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
     if evidence.unknown:
         return {"log_z": "", "unknown": evidence.unknown}
     low, high = evidence.interval
-    places = _places(evidence.std_error)
+    error = evidence.std_error
+    places = digits_of(error) if math.isfinite(error) and error > 0 else 4
     where = f" {evidence.within}" if evidence.within else ""
     return {
         "unknown": "",
@@ -143,11 +140,6 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
         "low": "" if is_below_digits(evidence.std_error) else _fixed(low, places),
         "high": _fixed(high, places),
     }
-
-
-def _places(error: float) -> int:
-    known = math.isfinite(error) and error > 0
-    return max(0, min(1 - math.floor(math.log10(error)), MOST)) if known else 4
 
 
 def _fixed(value: float, places: int) -> str:
@@ -169,7 +161,7 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
         ("Gradients", f"{run.gradients:,}".replace(",", " ")),
         ("Time", f"{run.provenance['seconds']:.1f} s"),
     ]
-    if evidence is not None:
+    if evidence is not None and not evidence.unknown:
         facts += [
             ("Effective size of log Z", f"{evidence.effective_size:.0f}"),
             ("Pareto k of the weights", _tail_words(evidence)),

@@ -62,10 +62,6 @@ class Conditionals(NamedTuple):
     log_top: Array
     is_top: Array
 
-    def of(self, numbers: Array) -> Conditionals:
-        """The Gaussians of these numbers."""
-        return Conditionals(*(each[numbers] for each in self))
-
     @property
     def log_mass(self) -> Array:
         """Log of the target's mass over the inner coordinates (Tierney & Kadane 1986)."""
@@ -84,9 +80,13 @@ class Conditionals(NamedTuple):
         """Fᵀ (x − m) for inner coordinates x of shape (m, n)."""
         return ((inner - self.mean)[:, None] @ self.factor)[:, 0]
 
-    def log_density(self, noise: Array) -> Array:
-        """The Gaussians' log densities at m + F⁻ᵀ e, shape (m,), for noise e of shape (m, n)."""
-        return self._log_peak - 0.5 * np.square(noise).sum(axis=1)
+    def made(self, noise: Array) -> tuple[Array, Array]:
+        """Draws from standard normal noise of shape (m, n), and their log densities."""
+        return self.drawn(noise), self._log_peak - 0.5 * np.square(noise).sum(axis=1)
+
+    def log_density(self, inner: Array) -> Array:
+        """The Gaussians' log densities, shape (m,), at inner coordinates of shape (m, n)."""
+        return self._log_peak - 0.5 * np.square(self.noise(inner)).sum(axis=1)
 
     @property
     def _log_peak(self) -> Array:
@@ -114,10 +114,7 @@ class Slices:
     def joined(self, theta: Array, inner: Array) -> Array:
         """The points with these outer and inner coordinates, shape (m, D).
 
-        Parameters
-        ----------
-        theta : shape (k,) or (m, k)
-        inner : shape (m, n)
+        θ has shape (k,) or (m, k), and the inner coordinates (m, n).
         """
         points = np.empty((len(inner), self._outer.size))
         points[:, self._outer], points[:, self._inner] = theta, inner

@@ -42,13 +42,7 @@ class Colouring(NamedTuple):
 
     @classmethod
     def of(cls, coupled: Array) -> Colouring:
-        """The colouring for matrices that are zero elsewhere, by a greedy search.
-
-        Parameters
-        ----------
-        coupled : shape (n, n)
-            Whether an element may be other than zero.
-        """
+        """The colouring for matrices, zero where not `coupled`, (n, n), by a greedy search."""
         coupled = coupled | coupled.T | np.eye(len(coupled), dtype=bool)
         if coupled.mean() > FILLED:
             return cls.dense(len(coupled))
@@ -112,11 +106,7 @@ def hessian(gradients: Gradients, point: Array) -> Array:
 def _star(coupled: Array, alone: int) -> Array:
     """Colours of which no two make up a path of four, by which elements are read directly.
 
-    Parameters
-    ----------
-    alone
-        How many coordinates, from those that are coupled with most others, have colours for
-        themselves.
+    So many coordinates, of those that are coupled with most others, have colours `alone`.
     """
     n = len(coupled)
     coupled = coupled & ~np.eye(n, dtype=bool)

@@ -119,7 +119,7 @@ class GaussianBase(Normal):
         except np.linalg.LinAlgError:
             raise SamplingError(
                 "The covariance of the base is not positive definite.",
-                remedy="Pass a base of your own, or base='laplace'.",
+                remedy="Write parameters in units in which their scales are closer to each other.",
             ) from None
         return cls(np.asarray(mean, float), scale)
 

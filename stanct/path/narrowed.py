@@ -51,6 +51,15 @@ class Narrowed(NamedTuple):
     gaussian: LowRankBase
     log_mass: float
 
+    def made(self, noise: Array) -> tuple[Array, Array]:
+        """Draws from standard normal noise of shape (m, n), and their log densities."""
+        inner = self.gaussian.unwhiten(noise)
+        return inner, self.gaussian.log_density(inner)
+
+    def log_density(self, inner: Array) -> Array:
+        """The Gaussian's log densities, shape (m,), at inner coordinates of shape (m, n)."""
+        return self.gaussian.log_density(inner)
+
 
 def frame_of(mean: Array, precision: Array, *, sweeps: int, tolerance: float) -> Frame:
     """The frame of a Gaussian, by factor analysis of its precision.

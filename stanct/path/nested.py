@@ -13,10 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
@@ -25,7 +24,7 @@ from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.path.narrowed import Frame, narrowed
+from stanct.path.narrowed import Frame, Narrowed, narrowed
 from stanct.path.profiles import FINE, Profiles, profiles
 from stanct.path.whitened import DrawnOnly
 
@@ -33,6 +32,25 @@ from stanct.path.whitened import DrawnOnly
 _BATCH = 2000
 # Whitened places at which profiles are found are multiples of this.
 _ROUNDED = 2.0**-20
+# How many nats log densities may be off where a product only guides a mixture.
+_ROUGH = 2.0
+
+
+class Given(Protocol):
+    """Densities of the n inner coordinates, given the outer ones at m places."""
+
+    @property
+    def log_mass(self) -> Any:
+        """Log of the target's mass over the inner coordinates, shape (m,)."""
+        ...
+
+    def made(self, noise: Array) -> tuple[Array, Array]:
+        """Draws from standard normal noise of shape (m, n), and their log densities."""
+        ...
+
+    def log_density(self, inner: Array) -> Array:
+        """The log densities, shape (m,), at inner coordinates of shape (m, n)."""
+        ...
 
 
 class Valued(NamedTuple):
@@ -69,18 +87,21 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
         default=None, repr=False, compare=False
     )
 
-    @abstractmethod
-    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
-        """Inner coordinates from normal noise, shape (count, n), and log q of them given θ."""
+    own: ClassVar[tuple[str, ...]]
+    """Names of the arrays that the base has besides."""
 
     @abstractmethod
-    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
-        """log q(x | θ), shape (count,), for shapes (count, k) and (count, n)."""
+    def given(
+        self, slices: Slices, theta: Array, *, rough: bool = False
+    ) -> Iterator[tuple[slice, Given]]:
+        """The densities of the inner coordinates at each θ, some θ at a time.
 
-    @property
-    @abstractmethod
-    def _own_arrays(self) -> dict[str, Array]:
-        """What else the base is made of, by name."""
+        Parameters
+        ----------
+        theta : shape (count, k)
+        rough
+            Whether their masses, which only guide a mixture, may be off by some nats.
+        """
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Independent whitened draws, shape (count, D)."""
@@ -90,10 +111,12 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
         """Independent draws with the density of the base."""
         theta = self.marginal.unwhiten(self.marginal.draw(rng, count))
         noise = rng.standard_normal((count, self.dimension - self.outer.size))
+        inner, log_q = np.empty_like(noise), self.marginal.log_density(theta)
         with self._slices() as slices:
-            inner, log_given = self._made(slices, theta, noise)
+            for batch, given in self.given(slices, theta):
+                inner[batch], log_given = given.made(noise[batch])
+                log_q[batch] += log_given
             x = slices.joined(theta, inner)
-            log_q = self.marginal.log_density(theta) + log_given
             return Valued(self.whiten(x), log_q, slices.spent)
 
     def standardised(self, z: Array) -> Array:
@@ -104,10 +127,12 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
     def log_density(self, x: Array) -> Array:
         """log q(x), normalised, for x of shape (..., D)."""
         flat = np.reshape(x, (-1, self.dimension))
-        theta = flat[:, self.outer]
+        theta, inner = flat[:, self.outer], np.delete(flat, self.outer, axis=1)
+        log_q = self.marginal.log_density(theta)
         with self._slices() as slices:
-            log_given = self._log_given(slices, theta, np.delete(flat, self.outer, axis=1))
-        return (self.marginal.log_density(theta) + log_given).reshape(np.shape(x)[:-1])
+            for batch, given in self.given(slices, theta):
+                log_q[batch] += given.log_density(inner[batch])
+        return log_q.reshape(np.shape(x)[:-1])
 
     def delta(self, z: Array, log_density: Array) -> Array:
         """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
@@ -115,8 +140,8 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
 
     def arrays(self) -> dict[str, Array]:
         """The arrays of the base by the names under which a run stores them."""
-        own = {"outer": self.outer, "gradients": np.asarray(self.gradients), **self._own_arrays}
-        nested = {f"nested_{name}": array for name, array in own.items()}
+        names = ("outer", "gradients", *self.own)
+        nested = {f"nested_{name}": np.asarray(getattr(self, name)) for name in names}
         marginal = {f"outer_{name}": array for name, array in self.marginal.arrays().items()}
         return self.whitening.arrays() | nested | marginal
 
@@ -137,48 +162,29 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
 class NestedGaussian(NestedBase):
     """The base q(θ) N(x; m(θ), C(θ)).
 
-    m(θ) and C(θ) are found anew at each θ, by Newton's method from the nearest of some known
-    places. It costs as many gradients as the inner coordinates have colours, and two, where they
-    are Gaussian.
+    m(θ) and C(θ) are found anew at each θ, by Newton's method from one place. It costs as many
+    gradients as the inner coordinates have colours, and two, where they are Gaussian.
 
     Attributes
     ----------
-    places, means, spreads : shapes (K, k), (K, n) and (K, n)
-        Known places: θ, and the mean and standard deviations of the Gaussian there.
+    centre, unit : shape (n,)
+        Where the method starts, and standard deviations there.
     colours, shares : shapes (n,) and (n, n)
         Of the `Colouring` of second derivatives.
     """
 
-    places: Array = field(repr=False)
-    means: Array = field(repr=False)
-    spreads: Array = field(repr=False)
+    own = "centre", "unit", "colours", "shares"
+    centre: Array = field(repr=False)
+    unit: Array = field(repr=False)
     colours: Array = field(repr=False)
     shares: Array = field(repr=False)
 
-    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
-        inner, log_q = np.empty_like(noise), np.empty(len(noise))
-        for batch, given in self._given(slices, theta):
-            inner[batch] = given.drawn(noise[batch])
-            log_q[batch] = given.log_density(noise[batch])
-        return inner, log_q
-
-    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
-        log_q = np.empty(len(inner))
-        for batch, given in self._given(slices, theta):
-            log_q[batch] = given.log_density(given.noise(inner[batch]))
-        return log_q
-
-    @property
-    def _own_arrays(self) -> dict[str, Array]:
-        names = ("places", "means", "spreads", "colours", "shares")
-        return {name: getattr(self, name) for name in names}
-
-    def _given(self, slices: Slices, theta: Array) -> Iterator[tuple[slice, Conditionals]]:
-        """The Gaussians of the inner coordinates at each θ, some θ at a time."""
-        known, points = self.marginal.whiten(self.places), self.marginal.whiten(theta)
-        near = np.square(points[:, None] - known).sum(axis=-1).argmin(axis=1)
-        colouring = Colouring(self.colours, self.shares)
-        return slices.gaussians(theta, self.means[near], self.spreads[near], colouring)
+    def given(
+        self, slices: Slices, theta: Array, *, rough: bool = False
+    ) -> Iterator[tuple[slice, Conditionals]]:
+        del rough
+        start = (np.tile(one, (len(theta), 1)) for one in (self.centre, self.unit))
+        return slices.gaussians(theta, *start, Colouring(self.colours, self.shares))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,31 +200,18 @@ class NestedLowRank(NestedBase):
         The frame of all Gaussians.
     """
 
+    own = Frame._fields
     centre: Array = field(repr=False)
     diagonal: Array = field(repr=False)
     vectors: Array = field(repr=False)
 
-    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
-        inner, log_q = np.empty_like(noise), np.empty(len(noise))
-        for n, given in enumerate(self._gaussians(slices, theta)):
-            inner[n] = given.unwhiten(noise[n])
-            log_q[n] = given.log_density(inner[n])
-        return inner, log_q
-
-    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
-        given = zip(self._gaussians(slices, theta), inner, strict=True)
-        return np.array([one.log_density(x) for one, x in given])
-
-    @property
-    def _own_arrays(self) -> dict[str, Array]:
-        return self._frame._asdict()
-
-    @property
-    def _frame(self) -> Frame:
-        return Frame(self.centre, self.diagonal, self.vectors)
-
-    def _gaussians(self, slices: Slices, theta: Array) -> Iterator[LowRankBase]:
-        return (narrowed(slices, point, self._frame).gaussian for point in theta)
+    def given(
+        self, slices: Slices, theta: Array, *, rough: bool = False
+    ) -> Iterator[tuple[slice, Narrowed]]:
+        del rough
+        frame = Frame(self.centre, self.diagonal, self.vectors)
+        for n, point in enumerate(theta):
+            yield slice(n, n + 1), narrowed(slices, point, frame)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,39 +227,16 @@ class NestedProduct(NestedBase):
         Where the densities are searched, and the unit of the first mesh.
     """
 
+    own = "centre", "unit"
     centre: Array = field(repr=False)
     unit: Array = field(repr=False)
 
-    def _made(self, slices: Slices, theta: Array, noise: Array) -> tuple[Array, Array]:
-        inner, log_q = np.empty_like(noise), np.empty(len(noise))
-        for batch, found in self._given(slices, theta):
-            inner[batch] = found.drawn(ndtr(noise[batch]))
-            log_q[batch] = found.log_density(inner[batch])
-        return inner, log_q
-
-    def _log_given(self, slices: Slices, theta: Array, inner: Array) -> Array:
-        log_q = np.empty(len(inner))
-        for batch, found in self._given(slices, theta):
-            log_q[batch] = found.log_density(inner[batch])
-        return log_q
-
-    def _given(self, slices: Slices, theta: Array) -> Iterator[tuple[slice, Profiles]]:
+    def given(
+        self, slices: Slices, theta: Array, *, rough: bool = False
+    ) -> Iterator[tuple[slice, Profiles]]:
         at = np.round(self.marginal.whiten(theta) / _ROUNDED) * _ROUNDED
-        return given_in_batches(slices, self.marginal.unwhiten(at), self.centre, self.unit)
-
-    @property
-    def _own_arrays(self) -> dict[str, Array]:
-        return {"centre": self.centre, "unit": self.unit}
-
-
-def given_in_batches(
-    slices: Slices, theta: Array, centre: Array, unit: Array, *, fine: float = FINE
-) -> Iterator[tuple[slice, Profiles]]:
-    """The densities of independent inner coordinates at each θ, shape (count, k), some θ at a time.
-
-    The others are those of `profiles`.
-    """
-    size = max(_BATCH // centre.size, 1)
-    for start in range(0, len(theta), size):
-        batch = slice(start, start + size)
-        yield batch, profiles(slices.slopes, theta[batch], centre, unit, fine=fine)
+        at, fine = self.marginal.unwhiten(at), _ROUGH if rough else FINE
+        size = max(_BATCH // self.centre.size, 1)
+        for start in range(0, len(at), size):
+            batch = slice(start, start + size)
+            yield batch, profiles(slices.slopes, at[batch], self.centre, self.unit, fine=fine)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from stanct.common.arrays import Array
 from stanct.path.meshes import (
@@ -67,6 +68,11 @@ class Profiles(NamedTuple):
     rates: Array
     upto: Array
     log_mass: Array
+
+    def made(self, noise: Array) -> tuple[Array, Array]:
+        """Draws from standard normal noise of shape (T, n), and their log densities."""
+        x = self.drawn(ndtr(noise))
+        return x, self.log_density(x)
 
     def drawn(self, uniforms: Array) -> Array:
         """The quantiles at uniforms, both of shape (T, n)."""

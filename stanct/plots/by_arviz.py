@@ -35,12 +35,8 @@ def first_names(run: Run, most: int) -> list[str]:
 def picture_of(kind: str, run: Run, names: Names = None, **options: Any) -> Any:
     """Let ArviZ draw ``"trace"``, ``"pair"`` or ``"posterior"``, and return what it returns.
 
-    Parameters
-    ----------
-    names
-        Variables or scalars; by default a few that a reader asks for first.
-    options
-        Passed to ArviZ.
+    By default a few variables or scalars are drawn that a reader asks for first. ArviZ gets the
+    options.
 
     Raises
     ------

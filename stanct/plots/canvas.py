@@ -76,6 +76,13 @@ def plain(value: float, _place: float = 0) -> str:
     return f"{value:.8g}".replace("-", "−")
 
 
+def short(label: str, most: int) -> str:
+    """Return a label of so many characters at most, which Matplotlib takes for no formula."""
+    if len(label) > most:
+        label = f"{label[: most - 9]}…{label[-8:]}"
+    return label.replace("$", r"\$")
+
+
 def legend(axes: Axes, columns: int = 2) -> None:
     """Draw a legend above the axes, clear of the data, in row order."""
     handles, labels = axes.get_legend_handles_labels()

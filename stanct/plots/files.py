@@ -25,12 +25,7 @@ def write_picture(
 ) -> Path:
     """Write the picture that a method of the run draws, such as ``plot_trace`` for ``"trace"``.
 
-    Parameters
-    ----------
-    file
-        Its ending tells the format.
-    options
-        Arguments of the method.
+    The ending of the file tells the format. The options are arguments of the method.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.modality import Modality, modalities
 from stanct.estimates.naming import Names, by_interest, listed, places_of
-from stanct.plots.canvas import INK, LETTERS, MAIN, SECOND, chain_colour, drawing, legend
+from stanct.plots.canvas import INK, LETTERS, MAIN, SECOND, chain_colour, drawing, legend, short
 from stanct.runs.run import Run
 
 SHOWN = 3
@@ -75,7 +75,7 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
     rows = weighted.resampled_rows(run.target_log_weights, count, seed=0)
     picked = weighted.rows_of({m.variable: run.variables[m.variable] for m in found}, rows)
     columns = [np.asarray(picked[m.variable][(..., *m.index)], float) for m in found]
-    labels = [_short(m.label) for m in found]
+    labels = [short(m.label, LONGEST) for m in found]
     count = len(columns)
     if not count:
         axes.text(0.5, 0.5, "no scalars", ha="center", va="center", color=INK)
@@ -119,13 +119,6 @@ def modes(run: Run, axes: Axes | None = None) -> Axes:
     axes.set_xlim(left=0)
     legend(axes, 2)
     return axes
-
-
-def _short(label: str) -> str:
-    # A longer label would leave no room for the panels.
-    if len(label) > LONGEST:
-        label = f"{label[: LONGEST - 9]}…{label[-8:]}"
-    return label.replace("$", r"\$")
 
 
 def _label_edges(panel: Axes, labels: list[str], row: int, column: int) -> None:

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.estimates.averages import weighted_quantile
-from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend
+from stanct.plots.canvas import INK, MAIN, QUIET, SECOND, drawing, legend, short
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
@@ -19,6 +19,8 @@ FEW = 25
 """Fewer scores than this are shown as dots, more as a histogram."""
 WORST = 8
 """Number of coordinates in `base_against_posterior`."""
+LONGEST = 22
+"""Largest number of characters in the label of a coordinate."""
 MOST_SHOWN = 2**24
 """Of runs with more numbers than this, pictures of all coordinates show some of the draws."""
 
@@ -156,12 +158,6 @@ def base_against_posterior(run: Run, axes: Axes | None = None) -> Axes:
     axes.hlines(rows, low, high, color=MAIN, lw=1.2)
     axes.hlines(rows, quarter, upper, color=MAIN, lw=4)
     axes.plot(middle, rows, "o", ms=5, color=MAIN, markeredgecolor=INK, markeredgewidth=0.5)
-    axes.set_yticks(rows, [_short(names[i]) for i in shown])
+    axes.set_yticks(rows, [short(names[i], LONGEST) for i in shown])
     axes.set_ylim(-0.7, shown.size - 0.3)
     return axes
-
-
-def _short(name: str, most: int = 22) -> str:
-    # A dollar sign would start a formula in Matplotlib.
-    name = name.replace("$", r"\$")
-    return name if len(name) <= most else f"{name[: most - 1]}…"

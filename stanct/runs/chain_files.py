@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _SETTING = re.compile(
 )
 # Methods of CmdStan whose files hold draws of an approximation.
 _APPROXIMATE = ("pathfinder", "variational", "laplace")
+BY_SAMPLING = "Pass draws by sampling (method = sample), or let stanct temper the program."
 _AS_WRITTEN = "Pass CmdStan's own files, as they were written."
 
 
@@ -93,6 +94,14 @@ def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
     )
 
 
+def refuse_approximation(origin: str, method: str) -> NoReturn:
+    """Refuse draws that are no sample of the posterior."""
+    raise StanctError(
+        f"In {origin} are draws of {method}, which are of an approximation to the posterior.",
+        remedy=BY_SAMPLING,
+    )
+
+
 def _lines(file: Path) -> list[str]:
     try:
         packed = file.suffix == ".gz"
@@ -132,10 +141,7 @@ def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
 def _chain(file: Path, lines: Sequence[str]) -> _Chain:
     settings = {m["name"]: m["value"] for m in map(_SETTING.match, lines) if m}
     if (method := settings.get("method")) in _APPROXIMATE:
-        raise StanctError(
-            f"{file} has draws of {method}, which are of an approximation to the posterior.",
-            remedy="Pass draws by sampling (method = sample), or let stanct temper the program.",
-        )
+        refuse_approximation(str(file), method)
     plain = [line for line in lines if line and not line.startswith("#")]
     if len(plain) < 2:
         raise StanctError(f"{file} has no draws.", remedy=_AS_WRITTEN)

@@ -232,7 +232,7 @@ def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check
     if not along:
         return ()
     found = check(
-        "tails", len(along), 0, reached,
+        "tails", 0 if reached else len(along), 0, reached,
         f"The density has heavy tails along {first_few(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
         f"log Z may be too low, and errors too small. Use base='modes'{other * (not redraws)}.",
@@ -242,11 +242,10 @@ def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check
 
 def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
     """Check by the rule of `Tail` that no few of the `weights`, so called, decide."""
-    return check(
-        name, tail.shape, MOST_SHAPE, not tail.is_heavy,
-        f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws.",
-        remedy,
-    )  # fmt: skip
+    said = f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws"
+    if tail.shape > MOST_SHAPE and not tail.is_heavy:
+        said += ", so that no few decide"
+    return check(name, tail.shape, MOST_SHAPE, not tail.is_heavy, f"{said}.", remedy)
 
 
 def base_tail_check(base_delta: Array) -> Check:

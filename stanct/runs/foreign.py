@@ -17,7 +17,7 @@ from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.engines.embedded import DrawBlock
 from stanct.estimates.arviz_bridge import read_netcdf
-from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains
+from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains, refuse_approximation
 from stanct.targets.program_target import ProgramTarget
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
 # Names under which tools keep the number of a draw's chain and Stan's own log density.
+# Columns that draws of approximations have, whatever wrote them.
+_OF_APPROXIMATIONS = frozenset({"lp_approx__", "log_g__", "log_q__"})
 LP_NAMES = ("lp__", "lp")
 DIVERGENT_NAMES = ("divergent__", "diverging")
 _COLUMN = re.compile(
@@ -80,16 +82,11 @@ Fit = (
 
 @dataclass(frozen=True)
 class ForeignFit:
-    """Draws of the parameters, in the user's own space.
+    """Draws of the parameters, in the user's own space, each of shape (chains, draws, ...).
 
-    Attributes
-    ----------
-    variables
-        Parameter name to shape (chains, draws, ...).
-    lp : shape (chains, draws)
-        Stan's ``lp__``, which lacks constants; None if the fit does not have it.
-    divergent
-        Share of the transitions that diverged; None if the fit does not say.
+    `lp`, shape (chains, draws), is Stan's ``lp__``, which lacks constants. `divergent` is the share
+    of the transitions that diverged, and `lost` that of the draws that were left out. The first two
+    are None if the fit does not say. `origin` tells in words where the draws come from.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -113,15 +110,11 @@ def is_fit(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Unconstrained:
-    """Draws of a fit in the unconstrained space of a program.
+    """Draws of a fit in the unconstrained space of a program, shape (chains, draws, D).
 
-    Attributes
-    ----------
-    x : shape (chains, draws, D)
-    lp : shape (chains, draws)
-        As `ForeignFit.lp`; None also where draws were lost, so that rows do not correspond.
-    lost
-        Share of the draws that the transform cannot invert, or that were cut from longer chains.
+    `lp` is None also where draws were lost, so that rows do not correspond. Those are lost which
+    the transform cannot invert, or which were cut from longer chains. For the rest see
+    `ForeignFit`.
     """
 
     x: Array = field(repr=False)
@@ -230,6 +223,8 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
         The fit is of no such kind, cannot be read, or lacks a parameter of the program.
     """
     found = read_draws(fit)
+    if _OF_APPROXIMATIONS & found.variables.keys():
+        refuse_approximation(found.origin, "Pathfinder, Laplace or ADVI")
     variables = {name: _shaped(found, name, shape) for name, shape in shapes.items()}
     lead = {values.shape[:2] for values in variables.values()}
     if len(lead) != 1:

@@ -99,13 +99,7 @@ class ParticleRun(EvidenceRun):
         )  # fmt: skip
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first particles of each chain alone, shape (chains, ends).
-
-        Parameters
-        ----------
-        ends
-            Numbers of particles, each from 2 to `draws`.
-        """
+        """log Z from the first particles of each chain alone, at least 2, shape (chains, ends)."""
         totals = np.logaddexp.accumulate(self.log_weights, axis=1)
         return totals[:, np.asarray(ends) - 1] - np.log(ends)
 

@@ -51,13 +51,8 @@ def round_trips(beta: Array) -> Array:
 class BaseCheck:
     """z-scores of the w₀-weighted mean and covariance of z against 0 and I ([GS] after 22).
 
-    Attributes
-    ----------
-    mean : shape (D,)
-    covariance : shape (D, D)
-        With more than `MOST_PAIRED` dimensions the variances alone, shape (D,).
-    limit
-        Value that the largest |z| exceeds in one of a thousand correct runs.
+    They have shapes (D,) and (D, D), or with more than `MOST_PAIRED` dimensions that of the
+    variances alone, (D,). In one of a thousand correct runs, the largest |z| exceeds the limit.
     """
 
     mean: Array

@@ -25,7 +25,7 @@ from stanct.runs.storage import Stored, check_save_folder, reading, save_run
 from stanct.runs.surveyed import ELSEWHERE, survey_facts, surveyed_checks, surveyed_modes
 from stanct.runs.tables import Checks, in_html
 from stanct.runs.verbs import Extendable, Pictured, Reported
-from stanct.runs.verdicts import Check, Verdict
+from stanct.runs.verdicts import Check, Verdict, meaningful
 from stanct.work.blas import one_blas_thread
 
 if TYPE_CHECKING:
@@ -180,9 +180,8 @@ class Run(Reported, Pictured, Extendable, ABC):
             tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
             survey = self.provenance.get("survey")
             modes = surveyed_checks(self.mode_columns, self.lost_remedy, survey)
-            return Checks(
-                (*self._program_checks(), *self._checks(), *modes, *tails, *self._beyond())
-            )
+            checks = *self._program_checks(), *self._checks(), *modes, *tails, *self._beyond()
+            return Checks(meaningful(checks))
 
     @property
     def road(self) -> Road:

@@ -67,7 +67,7 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, seed {run.settings['seed']}. "
         + " ".join(decisions(run.provenance)),
     )
-    told = [run.verdict.in_words, searched(run, spikes=False)]
+    told = [run.verdict.in_words, searched(run, spikes=False) if run.has_posterior else ""]
     if isinstance(run, EvidenceRun):
         told.insert(1, unchecked(run.provenance.get("omissions") or ()))
     yield _told("Believe it?", " ".join(filter(None, told)))

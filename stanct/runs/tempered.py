@@ -216,13 +216,7 @@ class TemperedRun(EvidenceRun):
         return {"bridge": self.curve(beta), "Rao–Blackwell": self.rao_blackwell_curve(beta)}
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
-        """log Z from the first draws of each chain alone, shape (chains, ends).
-
-        Parameters
-        ----------
-        ends
-            Numbers of draws, each from 2 to `draws`.
-        """
+        """log Z from the first draws of each chain alone, at least 2, shape (chains, ends)."""
         return self.estimator.running_log_z(ends)
 
     def running_cost(self, ends: Sequence[int]) -> tuple[Array, str]:
@@ -233,19 +227,9 @@ class TemperedRun(EvidenceRun):
         return spent[:, np.asarray(ends) - 1], "gradients"
 
     def expect(self, quantity: weighted.Quantity, *, beta: float = 1.0) -> Expectation:
-        """Weighted average of a quantity with its standard error ([GS] 21, 22).
+        """Weighted average of a quantity, as in `Run.expect`, at any β ([GS] 21, 22).
 
-        Parameters
-        ----------
-        quantity
-            As in `Run.expect`.
-        beta
-            Inverse temperature; 1 is the user's density, 0 the base.
-
-        Raises
-        ------
-        StanctError
-            The variable does not exist, or the result's shape does not begin with (chains, draws).
+        β = 1 is the user's density, and 0 the base.
         """
         found = weighted.expect(
             self.variables, self._row_weights(beta), quantity, beta, tours=self._row_tours
@@ -253,15 +237,7 @@ class TemperedRun(EvidenceRun):
         return replace(found, failed=self.verdict.draws)
 
     def summary(self, names: Names = None, *, beta: float = 1.0) -> pd.DataFrame:
-        """As `Run.summary`, also of the densities along the path.
-
-        Parameters
-        ----------
-        names
-            As in `Run.summary`.
-        beta
-            Inverse temperature of the summarised density.
-        """
+        """As `Run.summary`, also of the densities along the path, at any β."""
         return weighted.summary(
             self.variables, self._row_weights(beta), names, beta, tours=self._row_tours
         )

@@ -11,15 +11,10 @@ from typing import Literal
 class Kind:
     """What all checks of one name have in common.
 
-    Attributes
-    ----------
-    bound
-        Whether the threshold is the least value that is allowed, or the largest.
-    of
-        What a failed check puts in doubt: ``"draws"``, and with them log Z, or log Z alone.
-    mended_by
-        What may mend a failed check: ``"draws"``, that is more of them; another ``"run"``; or only
-        ``"you"``, who wrote the program or asked for so much.
+    `bound` says whether the threshold is the least value that is allowed, or the largest, and `of`
+    what a failed check puts in doubt: ``"draws"``, and with them log Z, or log Z alone. It may be
+    mended by more ``"draws"``, by another ``"run"``, or only by ``"you"``, who wrote the program or
+    asked for so much.
     """
 
     bound: Literal["minimum", "maximum"]
@@ -90,6 +85,12 @@ KINDS: dict[str, Kind] = {
 
 # What the program's text tells, which is the same for all data.
 OF_THE_PROGRAM = tuple(name for name, kind in KINDS.items() if kind is _PROGRAM)
+
+# Those that pass if log Z, and what it rests on, is as good as its error says.
+_OF_THE_NUMBER = frozenset(
+    {"confirmed", "estimators", "few_tours", "pareto_k", "pareto_k_base", "tails", "thermodynamic"}
+    | {"two_stages"}
+)
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,13 @@ def no_log_z(checks: Iterable[Check]) -> str:
     if "round_trips" in failed and failed["round_trips"].value == 0:
         return "log Z is not known: a chain never went from base to target and back"
     return ""
+
+
+def meaningful(checks: Iterable[Check]) -> list[Check]:
+    """The checks without those of log Z that passed although there is none."""
+    checks = list(checks)
+    none = bool(no_log_z(checks))
+    return [one for one in checks if not (none and one.passed and one.name in _OF_THE_NUMBER)]
 
 
 def mendable(checks: Iterable[Check]) -> list[str]:

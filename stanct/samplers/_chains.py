@@ -150,16 +150,11 @@ class Stages:
     round_size
         Warm-up iterations and draws of a round.
     per_draw
-        Draws of the base for each draw of the chains, in a round and beside the kept draws; 0 where
-        none are wanted.
-    copies, fixed_beta
-        As in `nuts_sampler`.
+        Draws of the base for each draw, in a round and beside the kept draws; 0 for none.
     steps
         Factors on the step sizes of the blocks, updated by every block of every stage.
-    clock
-        Measures the draws of the current stage, without their warm-up.
-    warmed
-        Gradients of the current stage's warm-up.
+    clock, warmed
+        The time of the current stage's draws, and the gradients of its warm-up.
     """
 
     job: Job = field(repr=False)
@@ -186,20 +181,10 @@ class Stages:
     ) -> Chains:
         """Warm the chains up, freeze their adaptation, and draw, also from the base.
 
-        Parameters
-        ----------
-        name
-            Name of the stage in a checkpoint and of the random streams.
-        places : shape (chains, dimension)
-            Where chains begin; by default at draws of the base inside the support.
-        follow
-            Makes what follows the draws.
-        precision
-            The stopping rule of kept draws. Without it, the stage is a round.
-        left
-            Rounds that follow a round.
-        shelf
-            Takes the draws of x.
+        `name` stands in checkpoints and random streams. Chains begin at places, shape (chains,
+        dimension), or at draws of the base inside the support. `follow` makes what follows the
+        draws. Without a stopping rule, the stage is a round, and so many are `left` after it. The
+        shelf takes x.
         """
         job, kept = self.job, precision is not None
         aim, per_draw = precision or Precision(None, self.round_size[1]), self.per_draw[kept]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit
 
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, joined_rows
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock, Nuts, Recipe
@@ -153,11 +153,6 @@ class Drawn:
     ends: Places
     gradients: int
 
-    @cached_property
-    def statistics(self) -> dict[str, Array]:
-        """Statistics of NUTS."""
-        return self.block.statistics
-
 
 @dataclass(frozen=True)
 class CoupledChains:
@@ -185,12 +180,8 @@ class CoupledChains:
         passes: list[Drawn] = []
 
         def fields() -> dict[str, Any]:
-            names = ("z", "t", "value", "log_base")
-            found = {n: np.concatenate([one.fields[n] for one in passes], axis=1) for n in names}
-            statistics = {
-                n: np.concatenate([one.statistics[n] for one in passes], axis=1)
-                for n in passes[0].statistics
-            }
+            found = joined_rows(*(one.fields for one in passes))
+            statistics = joined_rows(*(one.block.statistics for one in passes))
             return {**found, "statistics": statistics, "base": program.base, "bias": bias}
 
         def make(draws: int, bar: Bar) -> bool:
@@ -201,13 +192,11 @@ class CoupledChains:
             return False
 
         found, early = until_precise(job, precision, make, CoupledRun, fields, job.method)
-        users = [program.target.user_variables(one.block.variables) for one in passes]
+        users = (program.target.user_variables(one.block.variables) for one in passes)
         return job.finish(
             CoupledRun,
             interrupted=early,
-            variables={
-                name: np.concatenate([one[name] for one in users], axis=1) for name in users[0]
-            },
+            variables=joined_rows(*users),
             **found,
             programs=generated(program.target, program.kind),
             facts={"stopping": precision.record(), **self.facts},

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.bases.first import check_mixture, first_base
-from stanct.bases.fits import FittedBase
+from stanct.bases.fits import FittedBase, check_mixture, first_base
 from stanct.bases.forms import Seen, look, standardised
 from stanct.bases.known import Hints
 from stanct.bases.loop import Recipe

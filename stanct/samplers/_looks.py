@@ -30,24 +30,13 @@ def until_precise(
 ) -> tuple[dict[str, Any], bool]:
     """Make the kept draws; return the fields of their run, and whether they ended early.
 
-    Parameters
-    ----------
-    precision
-        The stopping rule. It gets the reason why the run stopped.
-    make
-        Makes so many further draws of each chain and keeps them; says whether it was stopped early
-        with draws that count. It gets the progress bar, too.
-    kind, fields
-        Class of the run, and what gives its fields from the draws so far.
-    label, unit, each
-        Of the progress bar: its label, the name of a unit, and units for each draw.
+    `make` makes so many further draws of each chain, under a bar with this label, units and units
+    for `each` draw. It says whether it was stopped early with draws that count. `fields` gives
+    those of a run of this kind from the draws so far. The stopping rule gets the reason why the run
+    stopped.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        The user or the deadline stopped the first look before every chain had draws.
-    LostExecutorError
-        The executor broke at such a time.
+    Raises `KeyboardInterrupt` if the user or the deadline stopped the first look before every chain
+    had draws, and `LostExecutorError` if the executor broke at such a time.
     """
     made, ahead, early = 0, precision.first, False
     with job.bar(job.chains * each * ahead, label, unit=unit) as bar:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stanct import kernels
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, joined_rows
 from stanct.common.errors import EngineError, SamplingError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
@@ -58,15 +58,11 @@ class NutsDraws:
     ----------
     z : shape (chains, kept, D) or, of N copies, (chains, kept, N, D)
         Whitened positions: of all draws, or of those that a `Shelf` has left in the block.
-    u : shape (chains, draws) or (chains, draws, N)
-        Controls, β = logistic(u), −∞ at an atom; of size 0 where β is fixed.
-    delta
-        δ at each z, shape (chains, draws) or (chains, draws, N).
-    statistics
-        NUTS statistics under CmdStan's names, each of shape (chains, draws).
-    variables
-        The user's variables by name, each of shape (chains, draws, ...). Empty if the engine that
-        moved the chains does not compute them.
+    u, delta : shape (chains, draws) or (chains, draws, N)
+        Controls, β = logistic(u), −∞ at an atom, of size 0 where β is fixed; and δ at each z.
+    statistics, variables
+        NUTS statistics under CmdStan's names, and the user's variables, if the engine of the chains
+        computes them, each of shape (chains, draws, ...).
     last
         Last points of the chains, where `z` may lack them; see `end`.
     """
@@ -123,17 +119,11 @@ class NutsDraws:
     @classmethod
     def joined(cls, blocks: Sequence[NutsDraws]) -> NutsDraws:
         """Join consecutive blocks."""
-        first = blocks[0]
         z, u, delta = (
             np.concatenate([getattr(block, name) for block in blocks], axis=1) for name in _ARRAYS
         )
-        statistics, variables = (
-            {
-                name: np.concatenate([getattr(block, part)[name] for block in blocks], axis=1)
-                for name in getattr(first, part)
-            }
-            for part in ("statistics", "variables")
-        )
+        statistics = joined_rows(*(block.statistics for block in blocks))
+        variables = joined_rows(*(block.variables for block in blocks))
         return cls(z, u, delta, statistics, variables, blocks[-1].last)
 
 

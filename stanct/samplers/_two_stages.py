@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stanct.bases.loop import effort_of
-from stanct.bases.nested import MOST_GRADIENTS, Nested, find_nested
+from stanct.bases.loop import USUAL, effort_of
+from stanct.bases.makers import Given
+from stanct.bases.nested import Nested, find_nested
 from stanct.common.arrays import Array, even_share
 from stanct.common.errors import LostExecutorError, SamplingError
 from stanct.estimates.mean_weight import log_mean_weight
@@ -104,8 +105,8 @@ def _found(
     rng = np.random.default_rng(rest)
     weights = np.exp(log_weights - log_weights.max())
     points = x[rng.choice(len(x), POINTS, p=weights / weights.sum())]
-    effort = min(effort_of(target), spent / MOST_GRADIENTS)
-    found = find_nested(target, points, fit, effort=effort)
+    most = min(effort_of(target) * USUAL * Given().share, spent)
+    found = find_nested(target, points, fit, most=most)
     if found.base is None:
         return found
     count = min(round(SHARE * spent / found.base.gradients), MOST)

@@ -32,19 +32,8 @@ LEVELS = "▁▂▃▄▅▆▇█"
 class Watch:
     """Follows the estimate of log Z along the draws of a frozen chain on the continuous path.
 
-    The displayed text never changes the draws.
-
-    Parameters
-    ----------
-    base_draws
-        Draws of the frozen base. The run uses the same object, so no evaluation is repeated.
-    per_draw
-        Number of base draws for each draw of a chain.
-
-    Attributes
-    ----------
-    forecast
-        What follows the text, such as the forecast of the run.
+    The displayed text never changes the draws. `base_draws`, so many for each draw of a chain, are
+    those of the run, so no evaluation is repeated. `forecast` follows the text.
     """
 
     def __init__(

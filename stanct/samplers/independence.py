@@ -39,13 +39,8 @@ BLOCK = 500
 class Proposals(NamedTuple):
     """What decides about independent draws of the base, which the same stream draws again.
 
-    Attributes
-    ----------
-    delta : shape (draws,)
-    uniforms : shape (draws, 3)
-        One for acceptance, and two for β.
-    z : shape (draws, D), or none
-        The draws themselves where each costs gradients. Others are drawn again.
+    They are δ, shape (draws,); uniforms, shape (draws, 3), one for acceptance and two for β; and z,
+    shape (draws, D), where each costs gradients. Others are drawn again.
     """
 
     delta: Array
@@ -91,7 +86,7 @@ class Independence(Method[TemperedRun]):
     Attributes
     ----------
     trial
-        Draws of the base from which the bias is learned.
+        Draws of the base from which the bias is learned, unless its fit made some.
     atom
         Share of the draws at which β = 0 exactly, as in `Joint`.
 
@@ -112,8 +107,11 @@ class Independence(Method[TemperedRun]):
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, learn the bias from draws of it, and draw."""
         start = job.start(sampled=True)
-        base = start.base
-        trial = job.base_delta(base, self.trial, "trial")
+        base, nested = start.base, start.nested
+        if nested is not None and gradients_per_draw(base):  # the fit has dear draws already
+            trial = -nested.log_weights
+        else:
+            trial = job.base_delta(base, self.trial, "trial")
         course = Course.weighted(beta_grid(101), np.zeros(trial.size), trial)
         bias = course.sharing(course.bias(), self.atom)
         job.lap("bias")

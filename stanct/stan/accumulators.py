@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stanct.stan.program import Program
-from stanct.stan.syntax import (
-    Assign,
-    Compound,
-    Declare,
-    Increment,
-    Statement,
-    Syntax,
-    TypeSpec,
-    walk,
-)  # fmt: skip
+from stanct.stan.syntax import Assign, Compound, Declare, Increment, Statement, Syntax
 from stanct.stan.walks import terms_of_sum
 
 _BLOCKS = ("transformed parameters", "model")
@@ -38,11 +29,13 @@ def accumulators(program: Program) -> frozenset[str]:
     uses = dict.fromkeys(added, 2)
     declared: dict[str, int] = {}
     for statement in outer:
-        if isinstance(statement, Declare) and _is_scalar(statement.type):
+        if not isinstance(statement, Declare) or statement.type.array:
+            continue
+        if syntax.text(statement.type.base_range) == "real":
             declared.update(
                 (syntax.word(token), token) for token, value in statement.names if value
             )
-    for statement in walk([one for name in _BLOCKS for one in syntax.statements(name)]):
+    for statement in program.statements(*_BLOCKS):
         name = syntax.word(statement.left.first) if isinstance(statement, Assign) else ""
         if isinstance(statement, Assign) and name in uses and _grows(syntax, statement):
             uses[name] += 1
@@ -61,9 +54,7 @@ def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
     found: dict[str, int] = {}
     for statement in statements:
         if isinstance(statement, Increment) and statement.accumulator == "target":
-            value = statement.value
-            chosen = any(syntax.word(token) == "?" for token in syntax.outermost(value))
-            for term, negative in [] if chosen else terms_of_sum(syntax, value):
+            for term, negative in terms_of_sum(syntax, statement.value):
                 if not negative and term.stop - term.first == 1:
                     found[syntax.word(term.first)] = term.first
     return found
@@ -72,10 +63,6 @@ def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
 def _grows(syntax: Syntax, statement: Assign) -> bool:
     left = statement.left
     return left.stop - left.first == 1 and syntax.word(left.stop) == "+="
-
-
-def _is_scalar(spec: TypeSpec) -> bool:
-    return spec.base == "real" and not (spec.array or spec.dims or spec.constraints)
 
 
 def _outermost(program: Program, name: str) -> list[Statement]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from stanct.common.errors import ProgramError, first_few
-from stanct.stan.checks import check_lines
+from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter
 from stanct.stan.program import Declaration, Ends, Program
 from stanct.stan.render import block_text, comment_before, library, render
@@ -106,13 +106,12 @@ def _check_parameters(full: Program, base: Program) -> None:
     for one, other in ((full, base), (base, full)):
         for missing in one.parameters:
             if missing.name not in other.parameter_names:
-                raise ProgramError(
+                raise missing.error(
                     f"`{missing.name}` is a parameter of {one.label} and not of {other.label}.",
-                    path=missing.path, line=missing.line, column=missing.column,
-                    remedy="A path between two programs needs the same parameters in both. Declare "
-                    f"it in {other.label}, too, with a proper prior, which leaves the evidence of "
-                    "that program as it is.",
-                )  # fmt: skip
+                    "A path between two programs needs the same parameters in both. Declare it in "
+                    f"{other.label}, too, with a proper prior, which leaves the evidence of that "
+                    "program as it is.",
+                )
     theirs = {one.name: one for one in base.parameters}
     for mine in full.parameters:
         if _kind(mine) != _kind(theirs[mine.name]):
@@ -130,12 +129,11 @@ def _check_data(full: Program, base: Program) -> None:
                 "Declare it alike in both, or pass the base's own data as base_data=.",
             )  # fmt: skip
         if theirs.name in declared:
-            raise ProgramError(
+            raise theirs.error(
                 f"`{theirs.name}` is a variable of the data here, and something else in "
                 f"{full.label}.",
-                path=theirs.path, line=theirs.line, column=theirs.column,
-                remedy="Rename one of them, or pass the base's own data as base_data=.",
-            )  # fmt: skip
+                "Rename one of them, or pass the base's own data as base_data=.",
+            )
 
 
 def _check_sizes(full: Program, base: Program, shared: frozenset[str]) -> None:
@@ -154,11 +152,8 @@ def _check_sizes(full: Program, base: Program, shared: frozenset[str]) -> None:
 def _differ(
     mine: Declaration, full: Program, base: Program, what: str, remedy: str
 ) -> ProgramError:
-    return ProgramError(
-        f"The {what} `{mine.name}` is declared in another way in {base.label} than in "
-        f"{full.label}.",
-        path=mine.path, line=mine.line, column=mine.column, remedy=remedy,
-    )  # fmt: skip
+    told = f"The {what} `{mine.name}` is declared in another way in {base.label} than in"
+    return mine.error(f"{told} {full.label}.", remedy)
 
 
 def _kind(one: Declaration) -> tuple[object, ...]:
@@ -253,7 +248,7 @@ def _joined(full: Program, base: Program, ends: Ends) -> str:
     prefix = free_prefix(_OUR, full.syntax, base.syntax)
     mine, theirs = (_rewriter(one, prefix, end) for one, end in ((full, "full"), (base, "base")))
     writer = ParameterWriter(base.syntax, theirs.shapes, theirs.shapes.globals(), prefix)
-    checks = _make_local(theirs, writer)
+    checks = make_local(theirs, writer)
     used = mine.functions | theirs.functions | writer.functions
     data = [one for one in base.data if one.name not in full.data_names]
     kinds = ("parameters", "transformed parameters", "generated quantities")
@@ -291,19 +286,6 @@ def _rewriter(program: Program, prefix: str, end: str) -> Rewriter:
     for found in _ANNOTATION.finditer(program.expanded):
         rewriter.word_edits.append(Edit(found.start(), found.end(), ""))
     return rewriter
-
-
-def _make_local(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
-    """Make transformed parameters local. Return the lines that check their constraints."""
-    syntax = rewriter.program.syntax
-    lines: list[str] = []
-    for statement in syntax.statements("transformed parameters"):
-        if isinstance(statement, Declare):
-            for name, _ in statement.names:
-                lines += check_lines(syntax.word(name), statement.type, writer)
-            plain = writer.unconstrained_type(statement.type)
-            rewriter.edits.append(rewriter.retyped(statement.type.base_range, plain))
-    return lines
 
 
 def _declarations(program: Program, wanted: Iterable[Declaration]) -> str:

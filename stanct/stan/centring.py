@@ -89,10 +89,10 @@ class _Centring(Reader):
         for prior in map(self._prior, self.syntax.statements("model")):
             if prior is None or prior.truncated:
                 continue
-            arguments = [self._words(part) for part in prior.arguments]
+            arguments = [self.syntax.words(part) for part in prior.arguments]
             standard = prior.distribution == "std_normal" and not arguments
             standard |= prior.distribution == "normal" and arguments == [["0"], ["1"]]
-            words = self._words(prior.variate)
+            words = self.syntax.words(prior.variate)
             if standard and len(words) == 1 and words[0] in self.parameters:
                 found[words[0]] = prior
         return found
@@ -125,7 +125,7 @@ class _Centring(Reader):
         name = self.syntax.word(statement.left.first)
         if name not in declared:
             return
-        words = self._words(statement.left)
+        words = self.syntax.words(statement.left)
         whole = (
             words == [name]
             if loop is None
@@ -222,7 +222,7 @@ class _Centring(Reader):
         return [Range(a + 1, b) for a, b in pairwise([tokens.first - 1, *cuts, tokens.stop])]
 
     def _is_raw(self, tokens: Range, raw: str, local: set[str]) -> bool:
-        words = self._words(tokens)
+        words = self.syntax.words(tokens)
         return words == [raw] if not local else words == [raw, "[", *local, "]"]
 
     def _rank(self, parts: Sequence[Range], local: set[str]) -> int:

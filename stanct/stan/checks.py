@@ -8,7 +8,8 @@ as possible, because every branch that depends on parameters costs the embedded 
 from __future__ import annotations
 
 from stanct.stan.constraints import ParameterWriter, indented
-from stanct.stan.syntax import TypeSpec
+from stanct.stan.rewrite import Rewriter
+from stanct.stan.syntax import Declare, TypeSpec
 
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
 _MARKS = {"lower": ">=", "upper": "<="}
@@ -30,6 +31,23 @@ _NAMED = {
     "column_stochastic_matrix": "column stochastic",
     "row_stochastic_matrix": "row stochastic",
 }
+
+
+def make_local(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
+    """Make the transformed parameters local. Return the lines that check their constraints."""
+    syntax = rewriter.program.syntax
+    lines: list[str] = []
+    for statement in syntax.statements("transformed parameters"):
+        if not isinstance(statement, Declare):
+            continue
+        spec = statement.type
+        names = [syntax.word(name) for name, _ in statement.names]
+        checks = [line for name in names for line in check_lines(name, spec, writer)]
+        plain = writer.unconstrained_type(spec)
+        if checks or spec.constraints or plain.split("[")[0] != spec.base:
+            rewriter.edits.append(rewriter.retyped(spec.base_range, plain))
+        lines += checks
+    return lines
 
 
 def check_lines(name: str, spec: TypeSpec, writer: ParameterWriter) -> list[str]:

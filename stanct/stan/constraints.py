@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stanct.common.errors import ProgramError
+from stanct.stan.nodes import MATRIX_TYPES
 from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import MATRIX_TYPES, Range, Syntax, TypeSpec
+from stanct.stan.syntax import Range, Syntax, TypeSpec
 
 WIDTH = 80
 _MARGIN = 4
@@ -37,9 +38,9 @@ _PLAIN = {
 }
 _SQUARE = frozenset({"cholesky_factor_corr", "corr_matrix", "cov_matrix"})
 _COMPLEX = frozenset({"complex", "complex_vector", "complex_row_vector", "complex_matrix"})
-# The Jacobian of these transforms is constant, and Stan leaves it out.
 # Array dimensions for which there are functions of bounds of unknown shape.
 _MOST_INDICES = 3
+# The Jacobian of these transforms is constant, and Stan leaves it out.
 _WITHOUT_JACOBIAN = frozenset({"sum_to_zero_vector", "sum_to_zero_matrix"})
 _FUNCTION = {"sum_to_zero_vector": "sum_to_zero"}
 

@@ -13,7 +13,7 @@ from stanct.common.errors import ProgramError
 from stanct.stan.densities import Densities
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope
-from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde, walk
+from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde
 
 _FAMILY = re.compile(
     r"((?:multi_(?:normal(?:_cholesky|_prec)?|student_t(?:_cholesky)?|gp(?:_cholesky)?)"
@@ -57,7 +57,7 @@ class _Finder:
         # What flows into these is not followed.
         self._drawn = {
             self._syntax.word(token)
-            for one in walk(self._syntax.statements("generated quantities"))
+            for one in program.statements("generated quantities")
             if isinstance(one, Declare)
             for token, _ in one.names
         }

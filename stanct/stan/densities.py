@@ -33,6 +33,13 @@ _DENSITY = re.compile(r"(?P<family>\w+?)_lu?p[dm]f")
 _PROBABILITY = re.compile(r"(?P<family>\w+?)_(?:l?c?cdf)")
 _SIZES = frozenset({"size", "num_elements", "rows", "cols"})
 _BLOCKS = ("transformed parameters", "model")
+# Functions that put elements together, or take some.
+_TOGETHER_NAMES = """
+    to_vector to_row_vector to_matrix to_array_1d to_array_2d append_row append_col append_array
+    head tail segment row col sub_row sub_col block diagonal reverse
+"""
+_TOGETHER = frozenset(_TOGETHER_NAMES.split())
+_OPERATORS = frozenset({"+", "-", "*", "/", "^", ".*", "./", ".^", "%"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +107,19 @@ class Densities:
         self.program, self.syntax = program, program.syntax
         self.shapes = Shapes(program.syntax)
         self.parameters = frozenset(program.parameter_names)
-        functions = program.blocks.get("functions")
-        self._functions: dict[str, list[Function]] = {}
-        for function in functions.functions if functions else ():
-            self._functions.setdefault(self.syntax.word(function.name), []).append(function)
+        self._functions = program.functions
         self._closures: dict[str, frozenset[str]] = {}
         self._variables = self._declared()
         self._flows: dict[str, set[str]] = {}
         for block in ("transformed data", *_BLOCKS):
             if block in program.blocks:
                 self._flow(program.blocks[block].statements, set())
+        # Variables that are more than a parameter by another name.
+        self._made = frozenset(
+            name
+            for name, value in self._all_assigned()
+            if self.syntax.text(value) not in self.parameters
+        )
         self.sums = accumulators(program)
         # Variables to which the log of a density is assigned, directly or through another variable.
         self._holders: set[str] = set()
@@ -157,6 +167,15 @@ class Densities:
         """Return the parameters on whose values the named variables depend."""
         return self._reached(names) & self.parameters
 
+    def is_made(self, tokens: Range) -> bool:
+        """Return whether an expression is made of parameters alone, and not only put together."""
+        names = self.names(tokens)
+        if not names or self._reached(names) & set(self.program.data_names):
+            return False
+        calls = {name for name, _ in self.calls(tokens)} - _TOGETHER
+        words = {self.syntax.word(token) for token in self.syntax.outermost(tokens)}
+        return bool(calls or words & _OPERATORS or names & self._made)
+
     def perhaps_observed(self) -> set[str]:
         """Return the data that may be observations: all but those that no variate depends on.
 
@@ -164,13 +183,12 @@ class Densities:
         """
         ranges = [density.variate for density in self.found]
         outside: set[str] = set()
-        for block in _BLOCKS:
-            for statement in walk(self._statements(block)):
-                if isinstance(statement, Increment | Assign) and self.sum_of(statement):
-                    outside |= self._outside_densities(statement.value)
-                for name, arguments in self.calls(statement.tokens):
-                    own = not _DENSITY.fullmatch(name) and name in self._functions
-                    ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
+        for statement in self.program.statements(*_BLOCKS):
+            if isinstance(statement, Increment | Assign) and self.sum_of(statement):
+                outside |= self._outside_densities(statement.value)
+            for name, arguments in self.calls(statement.tokens):
+                own = not _DENSITY.fullmatch(name) and name in self._functions
+                ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
         for density in self.found:
             ranges += density.arguments if self.is_users(density.family) else ()
         reached = self._reached(outside.union(*map(self.names, ranges)))
@@ -190,14 +208,11 @@ class Densities:
 
     def _declared(self) -> frozenset[str]:
         found: set[str] = set()
-        for name, block in self.program.blocks.items():
-            if name == "functions":
-                continue
-            for statement in walk(block.statements):
-                if isinstance(statement, Declare):
-                    found.update(self.syntax.word(token) for token, _ in statement.names)
-                elif isinstance(statement, Compound) and statement.word == "for":
-                    found.add(self.syntax.word(statement.heads[0].first))
+        for statement in self.program.statements(*(self.program.blocks.keys() - {"functions"})):
+            if isinstance(statement, Declare):
+                found.update(self.syntax.word(token) for token, _ in statement.names)
+            elif isinstance(statement, Compound) and statement.word == "for":
+                found.add(self.syntax.loop_variable(statement))
         return frozenset(found)
 
     def _flow(self, statements: Iterable[Statement], conditions: set[str]) -> None:
@@ -239,7 +254,7 @@ class Densities:
         for token in range(*tokens):
             is_name = self.syntax.tokens[token].kind == "name"
             if is_name and self.syntax.word(token + 1) == "(" and token + 1 < tokens.stop:
-                arguments = Range(token + 2, self.syntax.partner[token + 1])
+                arguments = self.syntax.inside(token + 1)
                 yield self.syntax.word(token), arguments
 
     def is_users(self, family: str) -> bool:
@@ -278,15 +293,19 @@ class Densities:
         return False
 
     def _find_holders(self) -> None:
-        assigned: list[tuple[str, Range]] = []
-        for block in _BLOCKS:
-            for statement in walk(self._statements(block)):
-                if isinstance(statement, Assign | Declare):
-                    assigned += self._assigned(statement)
+        assigned = self._all_assigned()
         before = -1
         while before < len(self._holders):
             before = len(self._holders)
             self._holders.update(name for name, value in assigned if self.has_density(value))
+
+    def _all_assigned(self) -> list[tuple[str, Range]]:
+        return [
+            pair
+            for statement in self.program.statements(*_BLOCKS)
+            if isinstance(statement, Assign | Declare)
+            for pair in self._assigned(statement)
+        ]
 
     def _assigned(self, statement: Assign | Declare) -> list[tuple[str, Range]]:
         """Return each variable that a statement assigns, with the assigned value."""
@@ -295,13 +314,9 @@ class Densities:
             return [(word(statement.left.first), statement.value)]
         return [(word(token), value) for token, value in statement.names if value is not None]
 
-    def _statements(self, block: str) -> list[Statement]:
-        found = self.program.blocks.get(block)
-        return list(found.statements) if found else []
-
     def _read(self, block: str) -> None:
         compounds: list[Compound] = []
-        seen = self.shapes.walk(self._statements(block), self.shapes.globals())
+        seen = self.shapes.walk(self.syntax.statements(block), self.shapes.globals())
         for statement, scope in seen:
             first = statement.tokens.first
             compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]
@@ -365,7 +380,7 @@ class Densities:
         scope: Scope,
     ) -> None:
         """Record every density in an expression."""
-        terms = self.summands(value)
+        terms = terms_of_sum(self.syntax, value)
         firsts = {term.first for term, negative in terms if not negative}
         ends = {term.stop for term, _ in terms}
         for name, arguments in self.calls(value):
@@ -426,12 +441,6 @@ class Densities:
             for token in range(*value)
             if token not in inside and self.names(Range(token, token + 1))
         }
-
-    def summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Split a sum into its terms; none for a choice between values. See `terms_of_sum`."""
-        syntax = self.syntax
-        chosen = any(syntax.word(token) == "?" for token in syntax.outermost(value))
-        return [] if chosen else terms_of_sum(syntax, value)
 
 
 def one_line(syntax: Syntax, tokens: Range) -> str:

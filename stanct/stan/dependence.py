@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stanct.stan.program import Program
+from stanct.stan.supports import is_compact
 from stanct.stan.syntax import (
     Assign,
     Compound,
@@ -22,7 +23,6 @@ from stanct.stan.syntax import (
     Range,
     Statement,
     Tilde,
-    TypeSpec,
     walk,
 )
 from stanct.stan.walks import terms_of_sum
@@ -40,12 +40,7 @@ _FIRST_NAMES = """
     rep_vector rep_row_vector rep_matrix rep_array segment head tail block sub_col sub_row col row
     to_matrix
 """
-_BOUNDED_TYPES = """
-    simplex unit_vector cholesky_factor_corr corr_matrix column_stochastic_matrix
-    row_stochastic_matrix
-"""
 _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
-_BOUNDED = frozenset(_BOUNDED_TYPES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
 _ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
 # Mapping from the name of each variable that a statement sees to its number.
@@ -111,10 +106,7 @@ class Dependence:
         self.mixed: list[int] = []
         scope: Numbering = {}
         for name in ("data", "transformed data", "parameters", "transformed parameters", "model"):
-            block = program.blocks.get(name)
-            if block is None:
-                continue
-            for seen in self._walk(block.statements, scope, frozenset(), ()):
+            for seen in self._walk(program.syntax.statements(name), scope, frozenset(), ()):
                 self._note(seen, name)
         self._settle()
         self._annotations = _Annotations(program)
@@ -149,7 +141,7 @@ class Dependence:
         return [
             self._syntax.word(name)
             for _, name, spec in self._program.parameter_declarations()
-            if self._syntax.word(name) not in covered and not _is_bounded(spec)
+            if self._syntax.word(name) not in covered and not is_compact(spec)
         ]
 
     # Data flow
@@ -259,15 +251,14 @@ class Dependence:
     def _kinds_in(self, tokens: Range, scope: Numbering) -> set[str]:
         """The parts of the model to which densities in an expression belong, by their variates."""
         found, syntax = set[str](), self._syntax
-        for token in range(*tokens):
-            if _DENSITY.fullmatch(syntax.word(token)) and syntax.word(token + 1) == "(":
-                inside = Range(token + 2, syntax.partner[token + 1])
-                variate = next(iter(syntax.split(inside, "|")), inside)
-                roots = self._reaches(self._names(variate, scope))
-                if roots & self._data:
-                    found.add("likelihood")
-                elif roots & self._parameters.keys():
-                    found.add("prior")
+        for token in syntax.calls(tokens, _is_density):
+            roots = self._reaches(
+                self._names(syntax.conditioned(syntax.inside(token + 1))[0], scope)
+            )
+            if roots & self._data:
+                found.add("likelihood")
+            elif roots & self._parameters.keys():
+                found.add("prior")
         return found
 
     def _names(self, tokens: Range, scope: Numbering, *, every: bool = False) -> frozenset[int]:
@@ -315,7 +306,7 @@ class Dependence:
         assert isinstance(statement, Increment)
         terms = [
             Term(tokens, negative, self._part(tokens, tokens, seen, annotated))
-            for tokens, negative in self._summands(statement.value)
+            for tokens, negative in terms_of_sum(self._syntax, statement.value)
         ]
         if len({term.part for term in terms}) == 1:
             return [Term(statement.value, False, terms[0].part)]
@@ -355,15 +346,11 @@ class Dependence:
     def _inner_variates(self, tokens: Range, scope: Numbering) -> set[int]:
         """Data and parameters that a user's functions give to densities as the variate."""
         found, syntax = set[int](), self._syntax
-        block = self._program.blocks.get("functions")
         for token in range(*tokens):
-            for function in block.functions if block else ():
-                if (
-                    syntax.word(function.name) != syntax.word(token)
-                    or token + 1 not in syntax.partner
-                ):
-                    continue
-                inside = Range(token + 2, syntax.partner[token + 1])
+            if token + 1 not in syntax.partner:
+                continue
+            for function in self._program.functions.get(syntax.word(token), ()):
+                inside = syntax.inside(token + 1)
                 given = [part for rest in syntax.split(inside, "|") for part in syntax.split(rest)]
                 for (_, name), argument in zip(function.arguments, given, strict=False):
                     if syntax.word(name) in self._variates_of(function):
@@ -371,29 +358,17 @@ class Dependence:
         return found
 
     def _calls_users(self, tokens: Range) -> bool:
-        block = self._program.blocks.get("functions")
-        names = {self._syntax.word(f.name) for f in block.functions} if block else set[str]()
-        return any(self._syntax.word(token) in names for token in range(*tokens))
+        return any(self._syntax.word(token) in self._program.functions for token in range(*tokens))
 
     def _variates_of(self, function: Function) -> set[str]:
         """Words that stand in the variate of a density in a function's body."""
         syntax, words = self._syntax, set[str]()
-        for token in range(*function.body.tokens):
-            if _DENSITY.fullmatch(syntax.word(token)) and syntax.word(token + 1) == "(":
-                inside = Range(token + 2, syntax.partner[token + 1])
-                words |= {syntax.word(k) for k in range(*syntax.split(inside, "|")[0])}
+        for token in syntax.calls(function.body.tokens, _is_density):
+            words |= {*syntax.words(syntax.conditioned(syntax.inside(token + 1))[0])}
         for statement in walk([function.body]):
             if isinstance(statement, Tilde):
-                words |= {syntax.word(k) for k in range(*statement.variate)}
+                words |= {*syntax.words(statement.variate)}
         return words
-
-    def _summands(self, value: Range) -> list[tuple[Range, bool]]:
-        """Split a sum into its terms; whole if it is no sum. See `terms_of_sum`."""
-        syntax = self._syntax
-        others = ("?", "||", "&&", "==", "!=", "<", "<=", ">", ">=")
-        if any(syntax.word(token) in others for token in syntax.outermost(value)):
-            return [(value, False)]
-        return terms_of_sum(syntax, value)
 
     def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
         """Yield every call of a function ending in `_lp`, which adds to the target."""
@@ -401,19 +376,21 @@ class Dependence:
             statement = seen.statement
             ranges = statement.heads if isinstance(statement, Compound) else [statement.tokens]
             for tokens in ranges:
-                for token in range(*tokens):
-                    word = self._syntax.word(token)
-                    if word.endswith("_lp") and self._syntax.word(token + 1) == "(":
-                        yield token, seen
+                for token in self._syntax.calls(tokens, lambda name: name.endswith("_lp")):
+                    yield token, seen
 
     def _call_part(self, token: int, seen: _Seen) -> tuple[int, str]:
-        arguments = Range(token + 2, self._syntax.partner[token + 1])
+        arguments = self._syntax.inside(token + 1)
         roots = self._reaches(self._names(arguments, seen.scope))
         annotated = self._annotations.part(seen.statement.tokens, seen.heads)
         part = annotated or ("likelihood" if roots & self._data else "prior")
         if part == "prior":
             self._covered |= roots & self._parameters.keys()
         return token, part
+
+
+def _is_density(name: str) -> bool:
+    return _DENSITY.fullmatch(name) is not None
 
 
 class _Annotations:
@@ -461,10 +438,3 @@ class _Annotations:
                     "This annotation belongs to no statement that adds to the target.",
                     "Put it at the end of the statement's line, or behind the `{` of a loop.",
                 )
-
-
-def _is_bounded(spec: TypeSpec) -> bool:
-    """Return whether the values of a type lie in a bounded set."""
-    if spec.base == "tuple":
-        return all(_is_bounded(element) for element in spec.elements)
-    return spec.base in _BOUNDED or {"lower", "upper"} <= spec.constraints.keys()

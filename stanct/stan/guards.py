@@ -18,6 +18,7 @@ import functools
 from collections.abc import Iterator
 
 from stanct.common.errors import ProgramError
+from stanct.stan.rewrite import Edit, apply
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import Call, Compound, Increment, Statement, Syntax, Tilde, walk
 
@@ -34,23 +35,17 @@ def guarded(source: str) -> str:
         syntax = Syntax(SourceText.expand(source, "program"))
     except ProgramError:
         return source  # stanc says what is wrong
-    inserted: list[tuple[int, str]] = []
+    edits: list[Edit] = []
     for loop in _loops(syntax):
         condition = _runs(syntax, loop)
         if condition is None:
             continue
-        start = syntax.start(loop.tokens.first)
+        start, end = syntax.span(loop.tokens)
         # An `else` after the loop belongs to a branch around it.
-        if syntax.word(loop.tokens.stop) == "else":
-            _, end = syntax.span(loop.tokens)
-            inserted += [(start, f"{{ if ({condition}) "), (end, " }")]
-        else:
-            inserted.append((start, f"if ({condition}) "))
-    parts, done = list[str](), 0
-    for place, text in sorted(inserted, key=lambda one: one[0]):
-        parts += (source[done:place], text)
-        done = place
-    return "".join([*parts, source[done:]])
+        braced = syntax.word(loop.tokens.stop) == "else"
+        edits.append(Edit(start, start, f"{'{ ' * braced}if ({condition}) "))
+        edits.append(Edit(end, end, " }" * braced))
+    return apply(source, edits)
 
 
 def without_generated(source: str) -> str:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.program import Program
-from stanct.stan.rewrite import Edit
+from stanct.stan.own_constants import OwnConstants
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
-from stanct.stan.syntax import Assign, Compound, Increment, Range, Tilde, TypeSpec, walk
-from stanct.stan.truncations import Bound, Writer, cuts, operand, product
+from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
+from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, operand, product
 
 _ORDERED = frozenset({"ordered", "positive_ordered"})
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
@@ -28,56 +26,6 @@ _CHOOSING = frozenset({"if", "while"})
 _NOTHING = 1e-9
 _WORD = re.compile(r"\w+")
 _OF_FACTORIALS = frozenset({"lgamma", "tgamma", "lfactorial", "log_rising_factorial"})
-
-
-@dataclass(frozen=True)
-class HalfPrior:
-    """A prior that has mass outside of the declared support.
-
-    Attributes
-    ----------
-    name
-        Name of the parameter.
-    density
-        Prior of the parameter.
-    where
-        Description of where the mass lies that is left out.
-    depends_on
-        Parameters on which the missing factor depends; empty if the factor is constant.
-    correction, value, remedy
-        See `omissions.Omission`.
-    truncation
-        Truncation to insert before the statement's semicolon, e.g. ` T[0, ]`; empty if `added`
-        normalises the prior, or if nothing does.
-    added
-        Statement that normalises the prior if no truncation does; otherwise empty.
-    """
-
-    name: str
-    density: Density = field(repr=False)
-    where: str
-    depends_on: tuple[str, ...]
-    correction: str | None
-    value: float | None
-    remedy: str | None
-    truncation: str
-    added: str
-
-    def edits(self, program: Program) -> list[Edit]:
-        """Return the edits of the program's text that normalise the prior."""
-        tokens, syntax = self.density.statement.tokens, program.syntax
-        semicolon = syntax.tokens[tokens.stop - 1]
-        if self.truncation:
-            return [Edit(semicolon.start, semicolon.start, self.truncation)]
-        if not self.added:
-            return []
-        start = syntax.start(tokens.first)
-        if syntax.word(tokens.first - 1) in (";", "{", "}"):
-            return [Edit(semicolon.end, semicolon.end, f" {self.added}")]
-        return [
-            Edit(start, start, "{ "),
-            Edit(semicolon.end, semicolon.end, f" {self.added} }}"),
-        ]
 
 
 def _is_arc(low: Bound | None, high: Bound | None, period: float) -> bool:
@@ -93,6 +41,10 @@ def cuts_off(spec: TypeSpec) -> bool:
     return spec.base in _ORDERED or (
         spec.base in _BOUNDABLE and bool(_BOUNDS & spec.constraints.keys())
     )
+
+
+def _is_truncated(density: Density) -> bool:
+    return isinstance(density.statement, Tilde) and density.statement.truncated
 
 
 class HalfPriors:
@@ -111,14 +63,17 @@ class HalfPriors:
             self._syntax.word(token): spec
             for _, token, spec in densities.program.parameter_declarations()
         }
-        self._normalisers = list(self._probabilities())
-        self._words = self._words_of_constants()
         self._several = self._with_several()
+        self._own = OwnConstants(densities)
+        cut = [(one, cut) for one in densities.found if (cut := self._cut(one)) is not None]
+        corrected = self._own.corrected(cut)
+        self._cuts = {id(one): cut for one, cut in cut if id(one) not in corrected}
 
     def found(self) -> Iterator[HalfPrior]:
         """Yield the half priors in the order of the text."""
         for density in self._densities.found:
-            if density.added and not self._densities.is_users(density.family):
+            stands = density.added or _is_truncated(density)
+            if stands and not self._densities.is_users(density.family):
                 half = self._half_prior(density)
                 if half is not None:
                     yield half
@@ -152,93 +107,44 @@ class HalfPriors:
 
         `for (n in 1:N) mu ~ normal(y[n], 1);` is a likelihood of y with the two sides exchanged.
         """
-        words = {self._syntax.word(token) for token in range(*density.variate)}
-        loops = {self._syntax.word(c.heads[0].first) for c in density.inside if c.word == "for"}
+        words = {*self._syntax.words(density.variate)}
+        loops = {self._syntax.loop_variable(c) for c in density.inside if c.word == "for"}
         scalar = self._rank(density.variate, density) == 0
         ranks = [self._rank(argument, density) for argument in density.arguments]
         return loops <= words and not (scalar and any(ranks))
 
-    # Corrections by the program itself
-
-    def _probabilities(self) -> Iterator[tuple[str, str]]:
-        """Yield the family and the bound of every call of a distribution function."""
-        for block in ("transformed parameters", "model"):
-            found = self._densities.program.blocks.get(block)
-            if found is None:
-                continue
-            for name, arguments in self._densities.calls(Range(found.opening, found.closing)):
-                family, _, ending = name.rpartition("_")
-                if ending in ("lcdf", "lccdf", "cdf", "ccdf"):
-                    bound = next(iter(self._syntax.split(arguments, "|")), arguments)
-                    yield family, self._text(bound)
-
-    def _words_of_constants(self) -> set[str]:
-        """Return words that show that the program adds its own constant: log(2), lgamma(...)."""
-        found: set[str] = set()
-        for block in ("transformed parameters", "model"):
-            body = self._densities.program.blocks.get(block)
-            for statement in walk(body.statements if body else ()):
-                if not isinstance(statement, Increment | Assign):
-                    continue
-                is_added = bool(self._densities.sum_of(statement))
-                for name, arguments in self._densities.calls(statement.value):
-                    found.add(name)
-                    if name == "log" and constant(self._text(arguments)) in (2.0, 0.5):
-                        found.add("log2")
-                for term, _ in self._densities.summands(statement.value):
-                    if is_added and constant(self._text(term)) not in (None, 0.0):
-                        found.add("log2")
-        return found
-
-    def _is_corrected(self, family: str, bounds: Sequence[Bound], centred: bool) -> bool:
-        texts = {bound.text for bound in bounds}
-        numbers = {constant(text) for text in texts} - {None}
-        for other, bound in self._normalisers:
-            if other == family and (bound in texts or constant(bound) in numbers):
-                return True
-        return centred and "log2" in self._words
-
     # One prior
 
     def _half_prior(self, density: Density) -> HalfPrior | None:
-        name = self._reference(density.variate)
-        if name is None or name in self._several or not self._is_prior(density):
-            return None
-        spec = self._specs[name]
         if density.family in MULTIVARIATE:
-            return self._of_vector(density, name, spec)
-        family = FAMILIES.get(density.family)
-        if family is None or spec.base not in _BOUNDABLE | _ORDERED:
+            return self._of_vector(density)
+        cut = self._cuts.get(id(density))
+        if cut is None:
             return None
-        low, high, conditional = self._cut(density, family, spec)
-        bounds = [bound for bound in (low, high) if bound is not None]
-        if spec.base in _ORDERED:
-            return self._of_ordered(density, name, spec, bounds)
-        if not bounds:
+        if cut.spec.base in _ORDERED:
+            return self._of_ordered(density, cut)
+        depends = () if cut.centred else self._depends(density, cut.bounds)
+        if depends and self._is_censored(cut.name, density, depends):
             return None
-        centred = len(bounds) == 1 and self._is_centre(density, family, bounds[0])
-        if self._is_corrected(density.family, bounds, centred):
-            return None
-        depends = () if centred else self._depends(density, bounds)
-        if depends and self._is_censored(name, density, depends):
-            return None
-        value = self._value(density, low, high, centred)
+        value = self._value(density, cut)
         if value is not None and value < _NOTHING:
             return None
-        writer = self._writer(density, low, high, centred)
         where = " and ".join(
             f"{side} the declared bound {bound.text}"
-            for side, bound in (("below", low), ("above", high))
+            for side, bound in (("below", cut.low), ("above", cut.high))
             if bound is not None
         )
-        if conditional:
+        if _is_truncated(density):
+            return self._truncated_elsewhere(density, cut, where, depends)
+        if cut.conditional:
             where = f"{where}, unless that is an end of the family's support,"
-        correction, value = self._total(density, spec, writer.each(), value, writer)
+        writer = self._writer(density, cut)
+        correction, value = self._total(density, cut.spec, writer.each(), value, writer)
         truncation = writer.truncation()
-        repeats = self._counts(density, spec) if writer.is_repeated else []
+        repeats = self._counts(density, cut.spec) if writer.is_repeated else []
         added = "" if truncation else writer.statement(repeats, self._sum(density))
         return HalfPrior(
-            name,
+            cut.name,
             density,
             where,
             depends,
@@ -247,6 +153,38 @@ class HalfPriors:
             self._remedy(density, truncation, added),
             truncation,
             added,
+        )
+
+    def _truncated_elsewhere(
+        self, density: Density, cut: Cut, where: str, depends: tuple[str, ...]
+    ) -> HalfPrior | None:
+        """Return the half prior of a parameter whose bounds are within the truncation."""
+        statement = density.statement
+        assert isinstance(statement, Tilde)
+        if cut.spec.base in _ORDERED or cut.conditional:
+            return None
+        kept = [
+            None if end is None else self._text(end) for end in (statement.lower, statement.upper)
+        ]
+        bounds = cut.low, cut.high
+        ends = [b.text if b else end for b, end in zip(bounds, kept, strict=True)]
+        inside, whole = self._log_mass(density, *ends), self._log_mass(density, *kept)
+        is_one = density.variate.stop - density.variate.first == 1 and not cut.spec.rank
+        value = None
+        if None not in (inside, whole) and is_one and not (density.inside or depends):
+            value = whole - inside  # pyright: ignore[reportOperatorIssue]
+        closing = self._syntax.partner[statement.tilde + 2]
+        text = self._text(Range(statement.tokens.first, closing + 1))
+        return HalfPrior(
+            cut.name,
+            density,
+            where,
+            depends,
+            None,
+            value,
+            f"{text} T[{ends[0] or ''}, {ends[1] or ''}];",
+            "",
+            "",
         )
 
     def _sum(self, density: Density) -> str:
@@ -271,27 +209,48 @@ class HalfPriors:
             token = syntax.partner[token] + 1
         return name if name in self._specs and token == variate.stop else None
 
-    def _cut(
-        self, density: Density, family: Family, spec: TypeSpec
-    ) -> tuple[Bound | None, Bound | None, bool]:
-        """Return the bounds that cut off mass, and whether that depends on the data."""
-        low = self._bound(density, spec, "lower")
-        high = self._bound(density, spec, "upper")
-        if math.isfinite(family.period) and not _is_arc(low, high, family.period):
-            return None, None, False
-        low_end = self._end(density, family.low, family.low_argument)
-        high_end = self._end(density, family.high, family.high_argument)
-        low, low_if = cuts(low, low_end, 1)
-        high, high_if = cuts(high, high_end, -1)
-        return low, high, low_if or high_if
+    def _parameter(self, density: Density) -> str | None:
+        """Return the parameter of which a density is the prior, if it has no other."""
+        name = self._reference(density.variate)
+        return None if name in self._several or not self._is_prior(density) else name
 
-    def _end(self, density: Density, end: float, argument: int | None) -> float | str:
-        """Return an end of the support: a number, or the text of the argument that sets it."""
-        if argument is None:
-            return end
-        if argument >= len(density.arguments):
-            return "?"
-        text = self._text(density.arguments[argument])
+    def _cut(self, density: Density) -> Cut | None:
+        """Return how the support of a parameter cuts off mass of its prior; None if it does not."""
+        name, family = self._parameter(density), FAMILIES.get(density.family)
+        if name is None or family is None:
+            return None
+        spec = self._specs[name]
+        low, high = self._bound(density, spec, "lower"), self._bound(density, spec, "upper")
+        if spec.base not in _BOUNDABLE | _ORDERED:
+            return None
+        conditional = False
+        if math.isfinite(family.period) and not _is_arc(low, high, family.period):
+            low = high = None
+        else:
+            low, low_if = cuts(low, self._end(density, family, "lower"), 1)
+            high, high_if = cuts(high, self._end(density, family, "upper"), -1)
+            conditional = low_if or high_if
+        bounds = tuple(bound for bound in (low, high) if bound is not None)
+        if not bounds and spec.base not in _ORDERED:
+            return None
+        centred = len(bounds) == 1 and self._is_centre(density, family, bounds[0])
+        return Cut(name, spec, low, high, conditional, centred)
+
+    def _end(self, density: Density, family: Family, side: str) -> float | str:
+        """Return an end of the support: a number, or the text of what sets it."""
+        low = side == "lower"
+        argument = family.low_argument if low else family.high_argument
+        tokens = None
+        if isinstance(density.statement, Tilde):
+            tokens = density.statement.lower if low else density.statement.upper
+        if tokens is None and argument is None:
+            return family.low if low else family.high
+        if tokens is None and argument is not None:
+            if argument >= len(density.arguments):
+                return "?"
+            tokens = density.arguments[argument]
+        assert tokens is not None
+        text = self._text(tokens)
         number = constant(text)
         return text if number is None else number
 
@@ -359,23 +318,27 @@ class HalfPriors:
             name in self._densities.roots(self._densities.names(other.tokens)) for other in others
         )
 
-    def _value(
-        self, density: Density, low: Bound | None, high: Bound | None, centred: bool
-    ) -> float | None:
+    def _value(self, density: Density, cut: Cut) -> float | None:
         """Return the missing log factor of one element, or None if a number is not in the text."""
-        if centred:
+        if cut.centred:
             return math.log(2)
+        ends = [None if bound is None else bound.text for bound in (cut.low, cut.high)]
+        log_mass = self._log_mass(density, *ends)
+        return None if log_mass is None else -log_mass
+
+    def _log_mass(self, density: Density, low: str | None, high: str | None) -> float | None:
+        """Return the log of the mass between ends, or None if a number is not in the text."""
         arguments = [constant(self._text(argument)) for argument in density.arguments]
         ends = [
-            infinite if bound is None else constant(bound.text)
-            for bound, infinite in ((low, -math.inf), (high, math.inf))
+            infinite if text is None else constant(text)
+            for text, infinite in ((low, -math.inf), (high, math.inf))
         ]
         numbers = [number for number in (*arguments, *ends) if number is not None]
         if len(numbers) < len(arguments) + 2:
             return None
         *known, start, end = numbers
         inside = mass(density.family, known, start, end)
-        return None if inside is None else -math.log(inside)
+        return None if inside is None else math.log(inside)
 
     def _total(
         self,
@@ -424,17 +387,16 @@ class HalfPriors:
 
     # Vectors
 
-    def _of_ordered(
-        self, density: Density, name: str, spec: TypeSpec, bounds: Sequence[Bound]
-    ) -> HalfPrior | None:
+    def _of_ordered(self, density: Density, cut: Cut) -> HalfPrior | None:
         """Return the half prior of an ordered vector, one of K! equally probable orders."""
-        if _OF_FACTORIALS & self._words or len(bounds) > 1 or density.inside:
+        spec, bounds = cut.spec, cut.bounds
+        if _OF_FACTORIALS & self._own.functions or len(bounds) > 1 or density.inside:
             return None
         alike = all(
             (shape := self._shapes.shape(argument, density.scope)) is not None and shape.rank == 0
             for argument in density.arguments
         )
-        if self._text(density.variate) != name or spec.array or not alike:
+        if self._text(density.variate) != cut.name or spec.array or not alike:
             return None
         (size,) = map(self._text, spec.dims)
         number = constant(size)
@@ -445,26 +407,25 @@ class HalfPriors:
             value = math.lgamma(number + 1)
         where = "outside of the declared order"
         if bounds:
-            family = FAMILIES[density.family]
-            centred = self._is_centre(density, family, bounds[0])
-            if self._is_corrected(density.family, bounds, centred):
+            if not cut.centred and self._depends(density, bounds):
                 return None
-            depends = () if centred else self._depends(density, bounds)
-            if depends:
-                return None
-            half = self._writer(density, bounds[0], None, centred).each()
+            half = self._writer(density, cut).each()
             if half is None:
                 return None
-            below = self._value(density, bounds[0], None, centred)
+            below = self._value(density, cut)
             each = f"{each} + {product([size], half)}"
             value = None if value is None or below is None else value + (number or 0) * below
             where = f"below 0 and {where}"
         added = f"{self._sum(density)} += {each};"
         remedy = self._remedy(density, "", added)
-        return HalfPrior(name, density, where, (), each, value, remedy, "", added)
+        return HalfPrior(cut.name, density, where, (), each, value, remedy, "", added)
 
-    def _of_vector(self, density: Density, name: str, spec: TypeSpec) -> HalfPrior | None:
+    def _of_vector(self, density: Density) -> HalfPrior | None:
         """Return the multivariate half prior of a vector; its factor has no closed form."""
+        name = self._parameter(density)
+        if name is None:
+            return None
+        spec = self._specs[name]
         sides = [
             side for side in ("lower", "upper") if self._bound(density, spec, side) is not None
         ]
@@ -478,12 +439,12 @@ class HalfPriors:
         where = "outside of the declared support"
         return HalfPrior(name, density, where, depends, None, None, None, "", "")
 
-    def _writer(
-        self, density: Density, low: Bound | None, high: Bound | None, centred: bool
-    ) -> Writer:
+    def _writer(self, density: Density, cut: Cut) -> Writer:
         arguments = [self._rank(argument, density) for argument in density.arguments]
         ranks = self._rank(density.variate, density), arguments
-        return Writer(density, low, high, centred=centred, ranks=ranks, syntax=self._syntax)
+        return Writer(
+            density, cut.low, cut.high, centred=cut.centred, ranks=ranks, syntax=self._syntax
+        )
 
     def _rank(self, tokens: Range, density: Density) -> int | None:
         """Return the rank of an expression in the statement of a density."""

@@ -164,7 +164,7 @@ class _Finder(Reader):
 
     def _fits(self, name: str, prior: Tilde, loop: Compound | None) -> bool:
         """Whether the prior is one of all elements, each by itself."""
-        spec, words = self.parameters[name][2], self._words(prior.variate)
+        spec, words = self.parameters[name][2], self.syntax.words(prior.variate)
         if loop is None:
             if words != [name]:
                 return False

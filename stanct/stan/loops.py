@@ -6,8 +6,7 @@ has one node per term. It is slower still if the program then multiplies the sum
     for (n in 1 : N) y[n] ~ normal(a[group[n]], sigma);
 
 becomes `normal_lpdf(y | a[group], sigma)`. Arguments that cannot be written in this form are stored
-in vectors while the loop runs. Terms that cannot leave their loop can be summed there: each
-iteration fills one element of a vector, which is summed after the loop.
+in vectors while the loop runs. Terms that cannot leave their loop stay in it.
 """
 
 from __future__ import annotations
@@ -15,34 +14,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from stanct.stan.constraints import minus, times
 from stanct.stan.lifting import LiftableTerm, ModelLoops
 from stanct.stan.rewrite import Edit, Rewriter, apply
 from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde, walk
 
-# Loops with fewer iterations need no vector of terms.
-_FEW = 10
-
 _COMMENT = re.compile(r"[ \t]*//[^\n]*")
 
 
 @dataclass(slots=True)
 class _Lines:
-    """New lines before and after a loop, and at the start and the end of its body."""
+    """New lines before and after a loop, and at the start of its body."""
 
     before: list[str] = field(default_factory=list[str])
     first: list[str] = field(default_factory=list[str])
-    last: list[str] = field(default_factory=list[str])
     behind: list[str] = field(default_factory=list[str])
-
-
-class _Sum(NamedTuple):
-    """Variable that receives terms, and the operator that assigns them."""
-
-    name: str
-    operator: str = "+="
 
 
 class LoopSums:
@@ -56,7 +43,6 @@ class LoopSums:
         self._in_place: dict[int, list[str]] = {}
         self._counters: dict[tuple[int, ...], str] = {}
         self._count = 0
-        self._leaving = {id(term.statement) for term in self._loops.terms}
 
     @property
     def leaves_terms(self) -> bool:
@@ -68,20 +54,13 @@ class LoopSums:
             for compound in self._loops.outside(statement)
         )
 
-    def write(self, accumulator: str, weight: str = "", *, by_loop: bool = False) -> None:
-        """Make the edits.
-
-        Terms go to `accumulator`, each multiplied by the variable `weight` if there is one. With
-        `by_loop`, each loop that keeps terms collects them in a vector of its own.
-        """
-        total = _Sum(accumulator)
-        sums = self._sums(total) if by_loop else {}
+    def write(self, accumulator: str, weight: str = "") -> None:
+        """Let terms go to `accumulator`, each multiplied by the variable `weight` if given."""
         factor = f"{weight} * " if weight else ""
         for term in self._loops.terms:
-            target = self._target(term.nest[0], sums, total)
-            self._lift(term, f"{target.name} {target.operator} {factor}")
+            self._lift(term, f"{accumulator} += {factor}")
         for statement in self._loops.statements:
-            self._write(statement, sums, total, weight)
+            self._write(statement, accumulator, weight)
 
     # Terms that leave their loops
 
@@ -163,101 +142,30 @@ class LoopSums:
     def _around(self, loop: Compound) -> _Lines:
         return self._lines.setdefault(id(loop), _Lines())
 
-    # Terms that stay in their loops
-
-    def _sums(self, total: _Sum) -> dict[int, _Sum]:
-        """Give each loop that keeps terms a vector. Return the variables that receive them."""
-        summed: list[Compound] = []
-        for statement in walk(self._loops.statements):
-            if isinstance(statement, Tilde | Increment):
-                for loop in self._loops.outside(statement):
-                    if loop not in summed and self._is_worth_a_sum(loop):
-                        summed.append(loop)
-        sums: dict[int, _Sum] = {}
-        for number, loop in enumerate(summed, start=1):
-            term, terms = f"{self._prefix}term{number}", f"{self._prefix}terms{number}"
-            lines, element = self._around(loop), f"{terms}[{self._turn([loop])}]"
-            lines.before.append(f"vector[{self._loops.length(loop)}] {terms};")
-            if self._adds_one(loop):
-                sums[id(loop)] = _Sum(element, "=")
-            else:
-                lines.first.append(f"real {term} = 0;")
-                lines.last.append(f"{element} = {term};")
-                sums[id(loop)] = _Sum(term)
-        for number, loop in enumerate(summed, start=1):
-            target = self._target(loop, sums, total)
-            line = f"{target.name} {target.operator} sum({self._prefix}terms{number});"
-            self._around(loop).behind.append(line)
-        return sums
-
-    def _adds_one(self, loop: Compound) -> bool:
-        """Return whether each iteration adds exactly one term, by one statement per branch."""
-        return self._terms(loop.body[0]) == 1
-
-    def _terms(self, statement: Statement) -> int:
-        """Return how many terms a statement adds to the enclosing sum; 2 if that varies."""
-        if isinstance(statement, Tilde | Increment):
-            # A truncation is subtracted by a statement of its own.
-            more = isinstance(statement, Tilde) and statement.truncated
-            return 0 if id(statement) in self._leaving else 1 + more
-        if not isinstance(statement, Compound):
-            return 0
-        each = [self._terms(inner) for inner in statement.body]
-        if statement.word == "if":
-            branches = {*each, 0} if len(each) == len(statement.heads) else {*each}
-            return branches.pop() if len(branches) == 1 else 2
-        if statement.word not in ("for", "while"):
-            return sum(each)
-        if any(each):
-            each = [1 if self._is_worth_a_sum(statement) else 2]
-        return sum(each) + sum(term.nest[0] is statement for term in self._loops.terms)
-
-    def _is_worth_a_sum(self, loop: Compound) -> bool:
-        bounds = self._syntax.loop_ends(loop) if loop.word == "for" else []
-        if len(bounds) != 2 or self._loops.leaves_early(loop):
-            return False
-        last = self._loops.bound(bounds[1])
-        return not (last.isdecimal() and int(last) < _FEW)
-
-    def _target(self, statement: Statement, sums: dict[int, _Sum], total: _Sum) -> _Sum:
-        """Return the sum to which a statement adds: that of the innermost loop that has one."""
-        for compound in reversed(self._loops.path[id(statement)]):
-            if id(compound) in sums:
-                return sums[id(compound)]
-        return total
-
     # Edits
 
-    def _write(self, statement: Statement, sums: dict[int, _Sum], total: _Sum, weight: str) -> None:
+    def _write(self, statement: Statement, accumulator: str, weight: str) -> None:
         """Edit a statement and all its parts.
 
         Lines of outer loops come first before a statement and last after it.
         """
+        scope, rewriter = self._loops.seen[id(statement)], self._rewriter
         if id(statement) in self._in_place:
             self._replace(statement, self._in_place[id(statement)])
-        elif isinstance(statement, Tilde | Increment):
-            name, operator = self._target(statement, sums, total)
-            scope, rewriter = self._loops.seen[id(statement)], self._rewriter
-            if isinstance(statement, Tilde):
-                rewriter.tilde(statement, scope, name, weight, operator)
-            else:
-                rewriter.redirect(statement, scope, name, weight, operator)
+        elif isinstance(statement, Tilde):
+            rewriter.tilde(statement, scope, accumulator, weight)
+        elif isinstance(statement, Increment):
+            rewriter.redirect(statement, scope, accumulator, weight)
         elif isinstance(statement, Compound):
-            self._write_compound(statement, sums, total, weight)
-
-    def _write_compound(
-        self, statement: Compound, sums: dict[int, _Sum], total: _Sum, weight: str
-    ) -> None:
-        lines, tail = self._lines.get(id(statement)), ""
-        if lines and self._is_emptied(statement):
-            self._replace(statement, lines.behind)
-            return
-        if lines:
-            tail = self._open(statement, lines)
-        for inner in statement.body:
-            self._write(inner, sums, total, weight)
-        if lines:
-            self._close(statement, lines, tail)
+            lines = self._lines.get(id(statement))
+            if lines and self._is_emptied(statement):
+                self._replace(statement, lines.behind)
+                return
+            tail = self._open(statement, lines) if lines else ""
+            for inner in statement.body:
+                self._write(inner, accumulator, weight)
+            if lines:
+                self._close(statement, lines, tail)
 
     def _is_emptied(self, loop: Compound) -> bool:
         """Return whether nothing is left in a loop, not even a comment."""
@@ -300,7 +208,7 @@ class LoopSums:
         lead, indent, tail = rewriter.room(loop, edits)
         before = "".join(f"{line}\n{indent}" for line in lines.before)
         edits.append(Edit(start, start, lead + before))
-        if lines.first or lines.last:
+        if lines.first:
             inner = "".join(f"\n{indent}  {line}" for line in lines.first)
             opening = self._syntax.tokens[loop.heads[0].stop]
             body = self._syntax.tokens[loop.body[0].tokens.first]
@@ -322,12 +230,8 @@ class LoopSums:
         comment = _COMMENT.match(self._rewriter.program.expanded, end)
         end = comment.end() if comment else end
         indent = self._rewriter.indent(self._syntax.start(loop.tokens.first))
-        last = "".join(f"  {line}\n{indent}" for line in lines.last)
-        if self._is_block(loop.body[0]):
-            closing = self._syntax.tokens[loop.tokens.stop - 1].start
-            edits.append(Edit(closing, closing, last))
-        elif lines.first or lines.last:
-            edits.append(Edit(end, end, f"\n{indent}{last}}}"))
+        if lines.first and not self._is_block(loop.body[0]):
+            edits.append(Edit(end, end, f"\n{indent}}}"))
         behind = "".join(f"\n{indent}{line}" for line in lines.behind)
         edits.append(Edit(end, end, behind + tail))
 

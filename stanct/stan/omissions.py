@@ -18,21 +18,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.half_priors import HalfPrior, HalfPriors, cuts_off
+from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.supports import constant
-from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec, walk
-from stanct.stan.truncations import operand, product
+from stanct.stan.supports import COMPACT, constant, is_compact
+from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec
+from stanct.stan.truncations import HalfPrior, operand, product
 
 Kind = Literal[
     "half_prior", "on_surface", "flat_prior", "improper", "unused_parameter", "missing_constant"
 ]
 
-_COMPACT = frozenset(
-    {"simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr"}
-    | {"column_stochastic_matrix", "row_stochastic_matrix"}
-)
 # Types whose values fill a surface, and the densities on it that Stan has.
 _SURFACES: dict[str, tuple[str, str]] = {
     "unit_vector": ("vectors of length one", ""),
@@ -111,7 +107,7 @@ def omissions(program: Program) -> tuple[Omission, ...]:
     finder = _Finder(program)
     found = [
         *finder.half_priors(), *finder.on_surfaces(), *finder.parameters(), *finder.increments(),
-        *finder.unchecked(),
+        *finder.transformed(), *finder.unchecked(),
     ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
 
@@ -162,6 +158,10 @@ class _Finder:
         self.program, self.syntax = program, program.syntax
         self.densities = Densities(program)
         self._doubled = self._with_several()
+        # Parameters in increments by hand, and those of which something is made that has a density.
+        by_hand = [*self.densities.increments, *self.densities.jacobians]
+        self._by_hand = self._roots(*(one.value for one in by_hand))
+        self._made = set[str]()
         halves = HalfPriors(self.densities)
         self._own = halves.with_own()
         self._halves = [
@@ -170,6 +170,10 @@ class _Finder:
             if self._key(half.density) not in self._doubled
             and (half.value is None or abs(half.value) >= NEGLIGIBLE)
         ]
+
+    def _roots(self, *ranges: Range) -> set[str]:
+        seen = self.densities
+        return seen.roots(set[str]().union(*map(seen.names, ranges)))
 
     def renormalisable(self) -> list[HalfPrior]:
         """Return the half priors that a constant normalises."""
@@ -204,7 +208,7 @@ class _Finder:
             yield self._omission(
                 last.statement.tokens,
                 "missing_constant",
-                tuple(sorted(self.densities.roots(self.densities.names(last.variate)))),
+                tuple(sorted(self._roots(last.variate))),
                 f"`{variate}` has a density in line {place.line} already: if both are its prior, "
                 "their product is not normalised, and its constant is not known.",
             )
@@ -215,11 +219,9 @@ class _Finder:
             self.syntax.word(token): spec.base
             for _, token, spec in self.program.parameter_declarations()
         }
-        blocks = (self.program.blocks.get(name) for name in ("transformed parameters", "model"))
         added = [
             one_line(self.syntax, one.value)
-            for block in blocks
-            for one in walk(block.statements if block else ())
+            for one in self.program.statements("transformed parameters", "model")
             if isinstance(one, Increment | Assign) and self.densities.sum_of(one)
         ]
         for density in self.densities.found:
@@ -256,7 +258,7 @@ class _Finder:
         term = " + ".join([half, *(f"log({text(scale)})" for scale in scales)])
         total = seen.sum_of(density.statement) or "target"
         remedy = f"{one_line(self.syntax, density.statement.tokens)} {total} += {term};"
-        roots = seen.roots(set[str]().union(*map(seen.names, scales)))
+        roots = self._roots(*scales)
         if roots:
             said = (
                 f"the missing factor depends on {', '.join(sorted(roots))}, so that the posterior"
@@ -274,7 +276,7 @@ class _Finder:
 
     def _key(self, density: Density) -> tuple[str, ...]:
         loops = [self.syntax.text(head) for c in density.inside for head in c.heads]
-        words = [self.syntax.word(token) for token in range(*density.variate)]
+        words = self.syntax.words(density.variate)
         return (*words, "|", *loops)
 
     def _with_several(self) -> dict[tuple[str, ...], list[Density]]:
@@ -308,7 +310,7 @@ class _Finder:
 
     def _unused(self, statement: Declare, name: str, spec: TypeSpec) -> tuple[int, Omission]:
         said = f"`{name}` occurs in no statement that adds to the target"
-        if _is_compact(spec):
+        if is_compact(spec):
             said = f"{said}: its density is flat."
             correction, value, _ = self._volume(name, spec)
             if value is not None and abs(value) < NEGLIGIBLE:
@@ -323,13 +325,13 @@ class _Finder:
             said,
             correction=correction,
             value=value,
-            improper=not _is_compact(spec),
+            improper=not is_compact(spec),
         )
 
     def _flat(
         self, statement: Declare, name: str, spec: TypeSpec
     ) -> Iterator[tuple[int, Omission]]:
-        if not _is_compact(spec):
+        if not is_compact(spec):
             yield self._omission(
                 statement.tokens,
                 "improper",
@@ -374,11 +376,11 @@ class _Finder:
                 _times(sizes, value),
                 remedy if len(sizes) < 2 else None,
             )
-        if spec.base in _COMPACT or spec.base == "tuple":
+        if spec.base in COMPACT or spec.base == "tuple":
             return None, None, None
         low, high = spec.constraints["lower"], spec.constraints["upper"]
         seen = self.densities
-        if seen.roots(seen.names(low) | seen.names(high)):
+        if self._roots(low, high):
             return None, None, None
         sizes += [text(size) for size in spec.dims]
         ends = one_line(self.syntax, low), one_line(self.syntax, high)
@@ -401,11 +403,10 @@ class _Finder:
     def unchecked(self) -> Iterator[tuple[int, Omission]]:
         """Yield the parameters with bounds that have a prior, but in no statement of its own."""
         seen = self.densities
-        by_hand = [*seen.increments, *seen.jacobians]
-        told = seen.roots(set[str]().union(*(seen.names(one.value) for one in by_hand)))
         for statement, token, spec in self.program.parameter_declarations():
             name = self.syntax.word(token)
-            hidden = name in (seen.in_variates | seen.by_hand) - told - self._own
+            told = self._by_hand | self._own | self._made
+            hidden = name in (seen.in_variates | seen.by_hand) - told
             if hidden and cuts_off(spec) and not self._is_of_unit_volume(name, spec):
                 yield self._omission(
                     statement.tokens,
@@ -415,8 +416,23 @@ class _Finder:
                     "whether it is normalised on the declared support cannot be checked.",
                 )
 
+    def transformed(self) -> Iterator[tuple[int, Omission]]:
+        """Yield the densities of what is made of parameters, which may lack a Jacobian."""
+        for density in self.densities.found:
+            roots = self._roots(density.variate)
+            if density.added and roots - self._by_hand and self.densities.is_made(density.variate):
+                self._made |= roots
+                text = one_line(self.syntax, density.variate)
+                yield self._omission(
+                    density.statement.tokens,
+                    "missing_constant",
+                    tuple(sorted(roots)),
+                    f"This is a density of `{text}`, and not of a parameter: whether a Jacobian "
+                    "or a constant is missing cannot be checked.",
+                )
+
     def _is_of_unit_volume(self, name: str, spec: TypeSpec) -> bool:
-        value = self._volume(name, spec)[1] if _is_compact(spec) else None
+        value = self._volume(name, spec)[1] if is_compact(spec) else None
         return value is not None and abs(value) < NEGLIGIBLE
 
     # Hand-written increments
@@ -424,11 +440,10 @@ class _Finder:
     def increments(self) -> Iterator[tuple[int, Omission]]:
         """Yield the increments of the target that call no density."""
         for statement in self.densities.increments:
-            names = self.densities.roots(self.densities.names(statement.value))
             yield self._omission(
                 statement.tokens,
                 "missing_constant",
-                tuple(sorted(names)),
+                tuple(sorted(self._roots(statement.value))),
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
@@ -445,12 +460,6 @@ def _half_sentence(half: HalfPrior) -> str:
     if half.value is None:
         return f"{said}, so that the density is not normalised and log Z is too small."
     return f"{said}, so that log Z is too small by {half.value:.4f}."
-
-
-def _is_compact(spec: TypeSpec) -> bool:
-    if spec.base == "tuple":
-        return all(_is_compact(element) for element in spec.elements)
-    return spec.base in _COMPACT or {"lower", "upper"} <= spec.constraints.keys()
 
 
 def _times(sizes: list[str], value: float | None) -> float | None:

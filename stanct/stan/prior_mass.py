@@ -13,7 +13,7 @@ from stanct.stan.densities import one_line
 from stanct.stan.dependence import Dependence
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
-from stanct.stan.syntax import Increment, walk
+from stanct.stan.syntax import Increment
 
 _BEFORE = ("functions", "data", "transformed data")
 
@@ -28,9 +28,8 @@ def corrections(program: Program) -> tuple[str, ...] | None:
         return ()
     dependence = Dependence(program)
     syntax = program.syntax
-    statements = [*syntax.statements("transformed parameters"), *syntax.statements("model")]
     by_hand, sums = set[tuple[int, str]](), set(accumulators(program))
-    for statement in walk(statements):
+    for statement in program.statements("transformed parameters", "model"):
         terms = dependence.terms(statement) if isinstance(statement, Increment) else []
         priors = [term for term in terms if term.part == "prior"]
         if priors:

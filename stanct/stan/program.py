@@ -12,7 +12,16 @@ from pathlib import Path
 
 from stanct.common.errors import ProgramError
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Declare, ProgramBlock, Simple, Syntax, TypeSpec
+from stanct.stan.syntax import (
+    Declare,
+    Function,
+    ProgramBlock,
+    Simple,
+    Statement,
+    Syntax,
+    TypeSpec,
+    walk,
+)
 
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
@@ -43,6 +52,11 @@ class Declaration:
     path: str
     spec: TypeSpec = field(repr=False, compare=False)
 
+    def error(self, message: str, remedy: str) -> ProgramError:
+        """Build the error that points at the name."""
+        place = {"path": self.path, "line": self.line, "column": self.column}
+        return ProgramError(message, **place, remedy=remedy)
+
 
 @dataclass(frozen=True)
 class Ends:
@@ -69,19 +83,15 @@ class Program:
 
     Attributes
     ----------
-    name
-        Stem of the file, or the name given with the text.
-    path
-        Path of the file; None for a program given as text.
-    source, expanded
-        The text before and after the expansion of `#include`.
+    name, path
+        Stem of the file, or the name given with the text, whose path is None.
+    source, expanded, syntax
+        The text before and after the expansion of `#include`, and tokens and statements of the
+        latter.
     data, parameters
         The declared variables, in order.
-    syntax
-        Tokens and statements of `expanded`.
     ends
-        The programs that this one joins, if it holds a path between two; see
-        `stanct.stan.between`.
+        The programs that this one joins, if it holds a path between two (`stanct.stan.between`).
     """
 
     name: str
@@ -97,14 +107,9 @@ class Program:
     def from_file(
         cls, path: str | os.PathLike[str], *, include_paths: Sequence[str | os.PathLike[str]] = ()
     ) -> Program:
-        """Read a program from a file.
+        """Read a program from a file in UTF-8.
 
-        Parameters
-        ----------
-        path
-            The Stan file, UTF-8.
-        include_paths
-            Folders to search for `#include`d files, before the file's own folder.
+        `#include`d files are looked up in the include paths, and then in the file's own folder.
 
         Raises
         ------
@@ -148,16 +153,8 @@ class Program:
     ) -> Program:
         """Read a program from its text.
 
-        Parameters
-        ----------
-        source
-            Stan code.
-        name
-            Name of the program.
-        path
-            The file that the text came from, if any. Its folder is searched for `#include`d files.
-        include_paths
-            Folders to search for `#include`d files, before the file's own folder.
+        With `path`, the file that the text came from, its folder is searched for `#include`d files
+        after the include paths.
 
         Raises
         ------
@@ -225,6 +222,19 @@ class Program:
     def _declared(self, name: str) -> Iterator[str]:
         """Yield the names that a block declares for all of it."""
         return (self.syntax.word(token) for _, token in self.syntax.declarations(name))
+
+    @cached_property
+    def functions(self) -> Mapping[str, Sequence[Function]]:
+        """The functions of the functions block by name; those of one name differ in arguments."""
+        found = dict[str, list[Function]]()
+        for function in self.syntax.functions:
+            found.setdefault(self.syntax.word(function.name), []).append(function)
+        return found
+
+    def statements(self, *blocks: str) -> Iterator[Statement]:
+        """Yield every statement of these blocks, also those inside of others."""
+        for name in blocks:
+            yield from walk(self.syntax.statements(name))
 
     def parameter_declarations(self) -> Iterator[tuple[Declare, int, TypeSpec]]:
         """Yield the statement, the token of the name, and the type of each parameter."""

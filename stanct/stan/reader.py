@@ -124,7 +124,7 @@ class Reader:
         spec = self.scope.get(name)
         bound = None if spec is None else spec.constraints.get("lower")
         if bound is not None:
-            words = self._words(bound)
+            words = self.syntax.words(bound)
             return len(words) == 1 and words[0][0].isdigit()
         # A transformed parameter that is set once, where it is declared.
         if sum(name in self._sets(statement) for statement in self.transformed) != 1:
@@ -138,7 +138,7 @@ class Reader:
 
     def _is_cholesky_factor(self, tokens: Range) -> bool:
         """Whether an expression is a Cholesky factor for certain."""
-        words = self._words(tokens)
+        words = self.syntax.words(tokens)
         if len(words) == 1:
             spec = self.scope.get(words[0])
             return spec is not None and not spec.array and spec.base.startswith("cholesky_factor")
@@ -153,14 +153,14 @@ class Reader:
 
     def _is_vector(self, tokens: Range) -> bool:
         """Whether an expression is a column vector for certain: sums and products of such ones."""
-        if self._words(tokens)[:2] == ["rep_vector", "("]:
+        if self.syntax.words(tokens)[:2] == ["rep_vector", "("]:
             return self.syntax.partner[tokens.first + 1] == tokens.stop - 1
         containers = [
             spec for word in self.syntax.names(tokens) if (spec := self.scope.get(word)) is not None
         ]
         ranked = [spec for spec in containers if spec.rank]
         return (
-            {"[", "'", "?"}.isdisjoint(self._words(tokens))
+            {"[", "'", "?"}.isdisjoint(self.syntax.words(tokens))
             and bool(ranked)
             and all(spec.base == "vector" and not spec.array for spec in ranked)
         )
@@ -191,8 +191,8 @@ class Reader:
         return (
             words == [name, "[", variable, "]"]
             and len(ends) == 2
-            and self._words(ends[0]) == ["1"]
-            and self._words(ends[1]) == self._words(size)
+            and self.syntax.words(ends[0]) == ["1"]
+            and self.syntax.words(ends[1]) == self.syntax.words(size)
         )
 
     # Which statements set and need a variable
@@ -239,9 +239,6 @@ class Reader:
         )
 
     # Texts
-
-    def _words(self, tokens: Range) -> list[str]:
-        return self.syntax.words(tokens)
 
     def _names(self, tokens: Range) -> set[str]:
         """Names of variables in a range; names of functions that are called do not count."""

@@ -118,25 +118,12 @@ class Rewriter:
                 self.redirect(statement, scope, accumulator)
 
     def redirect(
-        self,
-        statement: Increment,
-        scope: Scope,
-        accumulator: str,
-        weight: str = "",
-        operator: str = "+=",
+        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
     ) -> None:
         """Redirect one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
-        self.edits += self.redirection(statement, scope, accumulator, weight)
-        if operator != "+=":
-            place = self._syntax.tokens[statement.tokens.first + 1]
-            self.edits.append(Edit(place.start, place.end, operator))
-
-    def redirection(
-        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
-    ) -> list[Edit]:
-        """Return the edits that redirect one increment to a scalar."""
         first = self._syntax.tokens[statement.tokens.first]
-        edits = [Edit(first.start, first.end, accumulator)]
+        edits = self.edits
+        edits.append(Edit(first.start, first.end, accumulator))
         shape = self.shapes.shape(statement.value, scope)
         is_sum = shape is None or shape.rank > 0
         opening = f"{self.summation(shape)}(" if is_sum else "(" * bool(weight)
@@ -146,7 +133,6 @@ class Rewriter:
             edits.append(Edit(end, end, ")"))
         elif weight:
             edits.append(Edit(start, start, _factor(weight)))
-        return edits
 
     def _is_factor(self, tokens: Range) -> bool:
         """Return whether an expression is a name or a call, which needs no parentheses."""
@@ -162,14 +148,7 @@ class Rewriter:
         self.functions.add("total")
         return f"{self.prefix}total"
 
-    def tilde(
-        self,
-        statement: Tilde,
-        scope: Scope,
-        accumulator: str,
-        weight: str = "",
-        operator: str = "+=",
-    ) -> None:
+    def tilde(self, statement: Tilde, scope: Scope, accumulator: str, weight: str = "") -> None:
         """Turn one `~` into `+=` of a full density, renormalised if it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
@@ -179,7 +158,7 @@ class Rewriter:
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
         truncation = self._truncation(statement, scope, accumulator, weight)
         lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
-        head = f"{lead}{accumulator} {operator} {_factor(weight)}"
+        head = f"{lead}{accumulator} += {_factor(weight)}"
         function = self._with_constants(statement, function, scope)
         self.edits.append(Edit(start, start, f"{head}{function}("))
         first_edit = len(self.edits) - 1

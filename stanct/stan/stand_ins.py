@@ -12,6 +12,7 @@ import re
 
 from stanct.common.errors import ProgramError
 from stanct.common.resources import resource_folder
+from stanct.stan.rewrite import Edit, apply
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import Syntax, free_prefix
 
@@ -49,14 +50,11 @@ def with_stand_ins(source: str) -> str:
         return source
     defined = " ".join(_definitions(name, prefix) for name in sorted({name for _, name in calls}))
     note = f" /* Stand-ins for what the embedded engine lacks. */ {defined} "
-    start, text = (0, f"functions {{{note}}} ")
+    start, text = 0, f"functions {{{note}}} "
     if functions:
         start, text = syntax.tokens[functions.opening].end, note
-    parts, done = [source[:start], text], start
-    for token, _ in calls:
-        parts += (source[done : syntax.start(token)], prefix)
-        done = syntax.start(token)
-    return "".join([*parts, source[done:]])
+    names = [Edit(syntax.start(token), syntax.start(token), prefix) for token, _ in calls]
+    return apply(source, [Edit(start, start, text), *names])
 
 
 def _is_call(syntax: Syntax, token: int, name: str) -> bool:

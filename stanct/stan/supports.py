@@ -12,6 +12,8 @@ from typing import Any
 
 from scipy.special import betainc, expit, gammainc, gammaincc, ndtr, stdtr
 
+from stanct.stan.syntax import TypeSpec
+
 Cdf = Callable[..., float]
 
 
@@ -109,6 +111,12 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 )
 """Mapping from Stan's name of a univariate family to its properties."""
 
+COMPACT = frozenset(
+    {"simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr"}
+    | {"column_stochastic_matrix", "row_stochastic_matrix"}
+)
+"""Types whose values lie in a bounded set without declared bounds."""
+
 MULTIVARIATE = frozenset(
     {
         "multi_normal",
@@ -119,6 +127,13 @@ MULTIVARIATE = frozenset(
     }
 )
 """Multivariate families whose support is the whole space."""
+
+
+def is_compact(spec: TypeSpec) -> bool:
+    """Return whether the values of a type lie in a bounded set."""
+    if spec.base == "tuple":
+        return all(is_compact(element) for element in spec.elements)
+    return spec.base in COMPACT or {"lower", "upper"} <= spec.constraints.keys()
 
 
 def mass(family: str, arguments: Sequence[float], low: float, high: float) -> float | None:

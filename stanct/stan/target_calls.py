@@ -29,21 +29,11 @@ def touches_target(program: Program) -> bool:
 
 
 def redirect_reads(rewriter: Rewriter, added: str, collected: Mapping[str, str]) -> None:
-    """Preserve the value of `target()` in the blocks.
+    """Preserve the value of `target()` in the blocks; refuse functions that read it.
 
-    Parameters
-    ----------
-    added
-        Stan expression for the terms in Stan's target that are not in the accumulators; empty if
-        there are none.
-    collected
-        Mapping from the name of a block to a Stan expression for the sum of its accumulators; "0"
-        if there are none.
-
-    Raises
-    ------
-    UnsupportedError
-        A function reads the target.
+    `added` is a Stan expression for the terms in Stan's target that are not in the accumulators,
+    empty if there are none. `collected` maps the name of a block to a Stan expression for the sum
+    of its accumulators, "0" if there are none.
     """
     syntax = rewriter.program.syntax
     for token in syntax.calls(syntax.block_range("functions"), lambda name: name == "target"):

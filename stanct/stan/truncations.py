@@ -1,4 +1,4 @@
-"""Stan code for the missing log factor of priors that bounds cut off.
+"""Priors that bounds cut off, and Stan code for their missing log factor.
 
 For a family with distribution function F and bounds a and b, the factor is −log(F(b) − F(a)).
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stanct.stan.densities import Density, one_line
+from stanct.stan.program import Program
+from stanct.stan.rewrite import Edit
 from stanct.stan.supports import constant
-from stanct.stan.syntax import Range, Syntax, Tilde
+from stanct.stan.syntax import Range, Syntax, Tilde, TypeSpec
 
 # Families without a log distribution function in Stan.
 _WITHOUT_LCDF = frozenset({"loglogistic"})
@@ -31,6 +33,81 @@ class Bound:
     tokens: Range | None
     text: str
     rank: int | None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the support of a parameter cuts off mass of its prior.
+
+    Attributes
+    ----------
+    conditional
+        Whether it depends on the data if it does.
+    centred
+        Whether the only bound is the centre of a symmetric family.
+    """
+
+    name: str
+    spec: TypeSpec
+    low: Bound | None
+    high: Bound | None
+    conditional: bool
+    centred: bool
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The bounds beyond which there is mass."""
+        return tuple(bound for bound in (self.low, self.high) if bound is not None)
+
+
+@dataclass(frozen=True)
+class HalfPrior:
+    """A prior that has mass outside of the declared support.
+
+    Attributes
+    ----------
+    name
+        Name of the parameter.
+    density
+        Prior of the parameter.
+    where
+        Description of where the mass lies that is left out.
+    depends_on
+        Parameters on which the missing factor depends; empty if the factor is constant.
+    correction, value, remedy
+        See `omissions.Omission`.
+    truncation
+        Truncation to insert before the statement's semicolon, e.g. ` T[0, ]`; empty if `added`
+        normalises the prior, or if nothing does.
+    added
+        Statement that normalises the prior if no truncation does; otherwise empty.
+    """
+
+    name: str
+    density: Density = field(repr=False)
+    where: str
+    depends_on: tuple[str, ...]
+    correction: str | None
+    value: float | None
+    remedy: str | None
+    truncation: str
+    added: str
+
+    def edits(self, program: Program) -> list[Edit]:
+        """Return the edits of the program's text that normalise the prior."""
+        tokens, syntax = self.density.statement.tokens, program.syntax
+        semicolon = syntax.tokens[tokens.stop - 1]
+        if self.truncation:
+            return [Edit(semicolon.start, semicolon.start, self.truncation)]
+        if not self.added:
+            return []
+        start = syntax.start(tokens.first)
+        if syntax.word(tokens.first - 1) in (";", "{", "}"):
+            return [Edit(semicolon.end, semicolon.end, f" {self.added}")]
+        return [
+            Edit(start, start, "{ "),
+            Edit(semicolon.end, semicolon.end, f" {self.added} }}"),
+        ]
 
 
 class Writer:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from stanct.stan.syntax import Compound, Range, Syntax, Tilde, TypeSpec
 
+# Operators that bind less tightly than a sum.
+_LOOSER = frozenset({"?", "||", "&&", "==", "!=", "<", "<=", ">", ">="})
+
 
 @dataclass(frozen=True)
 class Walk:
@@ -180,7 +183,12 @@ class _Reader:
 
 
 def terms_of_sum(syntax: Syntax, value: Range) -> list[tuple[Range, bool]]:
-    """Split a sum into its terms; the second value says whether a term is subtracted."""
+    """Split a sum into its terms; the second value says whether a term is subtracted.
+
+    An expression that is no sum, such as a choice or a comparison, is its only term.
+    """
+    if any(syntax.word(token) in _LOOSER for token in syntax.outermost(value)):
+        return [(value, False)]
     terms: list[tuple[Range, bool]] = []
     first, negative = value.first, False
     for token in syntax.outermost(value):

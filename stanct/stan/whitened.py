@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stanct.stan.checks import check_lines
+from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter, plus
 from stanct.stan.counts import Counts
-from stanct.stan.jacobians import JacobianCalls
 from stanct.stan.loops import LoopSums
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
@@ -22,16 +21,15 @@ from stanct.stan.target_calls import calls_of_lp_functions, redirect_reads, touc
 
 def joint(program: Program, prefix: str) -> str:
     """Write the joint program, with one copy of the parameters and one inverse temperature."""
-    return _one_copy(program, prefix, "joint.stan.jinja", {"between_knots", "log_mass"})
+    return _one_copy(program, prefix, "joint.stan.jinja")
 
 
 def extended_hamiltonian(program: Program, prefix: str) -> str:
     """Write the extended-Hamiltonian program, whose β is 1 on a plateau of ξ."""
-    functions = {"between_knots", "log_mass"}
-    return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja", functions)
+    return _one_copy(program, prefix, "extended_hamiltonian.stan.jinja")
 
 
-def _one_copy(program: Program, prefix: str, template: str, functions: set[str]) -> str:
+def _one_copy(program: Program, prefix: str, template: str) -> str:
     rewriter, writer, by_term = _prepare(program, prefix)
     again = Rewriter(program, prefix, rewriter.shapes, counts=rewriter.counts)
     if by_term:
@@ -48,7 +46,7 @@ def _one_copy(program: Program, prefix: str, template: str, functions: set[str])
         program,
         prefix,
         **values,
-        tempering=library(functions, prefix),
+        tempering=library({"between_knots", "log_mass"}, prefix),
         parameters=block_text(rewriter, "parameters"),
         transformed_parameters=block_text(rewriter, "transformed parameters"),
         model=block_text(rewriter, "model", 4),
@@ -65,11 +63,11 @@ def pseudo_extended(
 
     See `codegen.generate` for `fixed` and `powers`.
     """
-    rewriter, writer, _ = _prepare(program, prefix, by_loop=True)
+    rewriter, writer, _ = _prepare(program, prefix)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
     chosen = _chosen_copy(rewriter)
-    checks = _unconstrain_transformed(rewriter, writer)
+    checks = make_local(rewriter, writer)
     values = _common(rewriter, writer)
     without_jacobian = ParameterWriter(
         program.syntax, rewriter.shapes, writer.scope, prefix, jacobian=False
@@ -105,14 +103,10 @@ def _functions_of_copies(*, fixed: bool, powers: bool) -> set[str]:
     return {"weighted"} if fixed else {"between_knots", "log_mass", "weighted"}
 
 
-def _prepare(
-    program: Program, prefix: str, *, by_loop: bool = False
-) -> tuple[Rewriter, ParameterWriter, bool]:
+def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter, bool]:
     """Make the edits that all these kinds share, except for calls that touch `target()`.
 
-    The last value is whether loops of the model still add single terms to the target. With
-    `by_loop`, each of these loops fills a vector of its own. `by_loop` is for loops over copies:
-    elsewhere the embedded engine turns such a vector into −inf if all of its terms are equal.
+    The last value is whether loops of the model still add single terms to the target.
     """
     shapes = Shapes(program.syntax)
     rewriter = Rewriter(program, prefix, shapes)
@@ -124,7 +118,7 @@ def _prepare(
         rewriter.model(f"{prefix}log_p")
         return rewriter, writer, False
     sums = LoopSums(rewriter)
-    sums.write(f"{prefix}log_p", by_loop=by_loop)
+    sums.write(f"{prefix}log_p")
     return rewriter, writer, sums.leaves_terms
 
 
@@ -153,35 +147,12 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
     }
 
 
-def _unconstrain_transformed(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
-    """Make the transformed parameters local. Return the lines that check their constraints."""
-    syntax = rewriter.program.syntax
-    lines: list[str] = []
-    for statement in syntax.statements("transformed parameters"):
-        if not isinstance(statement, Declare):
-            continue
-        checks = [
-            line
-            for name, _ in statement.names
-            for line in check_lines(syntax.word(name), statement.type, writer)
-        ]
-        plain = writer.unconstrained_type(statement.type)
-        if checks or statement.type.constraints or plain.split("[")[0] != statement.type.base:
-            rewriter.edits.append(rewriter.retyped(statement.type.base_range, plain))
-        lines += checks
-    return lines
-
-
 def _chosen_copy(rewriter: Rewriter) -> Rewriter:
     """Return the edits that recompute the transformed parameters without adding to the target."""
     program = rewriter.program
     chosen = Rewriter(program, rewriter.prefix, rewriter.shapes)
     chosen.normalise_names()
-    statements = program.syntax.statements("transformed parameters")
-    jacobians = JacobianCalls(chosen, "")
-    jacobians.rename(program.syntax.block_range("transformed parameters"), chosen.word_edits)
-    jacobians.drop_void_calls(statements, chosen.edits)
-    for statement in walk(statements):
+    for statement in walk(program.syntax.statements("transformed parameters")):
         if isinstance(statement, Increment):
             chosen.edits.append(chosen.removal(statement))
     return chosen
@@ -230,8 +201,17 @@ def _adjust_target(rewriter: Rewriter, added: str) -> bool:
     log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"
     collected = {"transformed parameters": log_jacobian, "model": f"{log_jacobian} + {log_p}"}
     redirect_reads(rewriter, added if adds else "", collected)
-    JacobianCalls(rewriter, log_jacobian).take_apart()
-    statements = rewriter.program.syntax.statements("transformed parameters")
+    syntax = rewriter.program.syntax
+    tokens = syntax.block_range("transformed parameters")
+    for call in syntax.calls(tokens, lambda name: name.endswith("_jacobian")):
+        raise syntax.refusal(
+            call,
+            "a call of a `_jacobian` function",
+            f"This kind of program cannot weight the log Jacobian that `{syntax.word(call)}` adds.",
+            "Write `jacobian +=` in transformed parameters, or declare a parameter with the "
+            "constraint, or leave out method= and engine=.",
+        )
+    statements = syntax.statements("transformed parameters")
     for statement, seen in rewriter.shapes.walk(statements, rewriter.shapes.globals()):
         if isinstance(statement, Increment):
             rewriter.redirect(statement, seen, log_jacobian)

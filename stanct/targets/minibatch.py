@@ -77,12 +77,10 @@ def program_batches(
 
     Raises
     ------
-    DataError
-        The size is not declared, or an array depends on it in a way that cannot be cut.
-    ProgramError
-        A statement does not add up over the observations; the error has its place.
-    SamplingError
-        There are too few observations, or the log density cannot be checked or split.
+    DataError, ProgramError, SamplingError
+        The size is not declared, or an array depends on it in a way that cannot be cut; a
+        statement, with its place, does not add up over the observations; or there are too few
+        observations, or the log density cannot be checked or split.
     """
     cutter = _Cutter(target, minibatch.observations)
     cutter.check(rng)

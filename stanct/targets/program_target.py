@@ -47,12 +47,10 @@ _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTAL
 
 @dataclass(frozen=True)
 class ProgramTarget:
-    """A target given by a Stan program with its data.
+    """A target given by a Stan program with its data, checked against each other.
 
     Attributes
     ----------
-    program, data
-        The user's program and data, checked against each other.
     prefix
         The prefix of every name that stanct adds to the program.
     written

@@ -38,14 +38,8 @@ NEWTON = Newton(curvatures=25)
 def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
     """The scales along which slices keep their mass for ever, and the gradients spent.
 
-    Parameters
-    ----------
-    gradients
-        Log densities and their gradients at points, in the unconstrained space.
-    x : shape (n, D)
-        Unconstrained draws.
-    scales
-        Coordinates that are logarithms of scales.
+    Gradients come with log densities, in the unconstrained space of the draws x, shape (n, D). The
+    scales are coordinates that are logarithms of scales.
     """
     if not scales or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
@@ -109,9 +103,9 @@ class _Scale:
         self._colouring = Colouring.of(coupled[np.ix_(~outer, ~outer)])
 
     def have_no_end(self) -> bool:
-        """Whether they keep their mass on one side of the middle."""
-        inside, _ = self._slice(self._inside, self._middle)
-        return any(self._go_on(inside, side) for side in (-1.0, 1.0))
+        """Whether they keep their mass on one side of the middle, where one has a top."""
+        inside, mass = self._slice(self._inside, self._middle)
+        return mass > -math.inf and any(self._go_on(inside, side) for side in (-1.0, 1.0))
 
     def _go_on(self, inside: Array, side: float) -> bool:
         last = near = -math.inf

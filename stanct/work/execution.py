@@ -385,16 +385,11 @@ def executing(
         Identify a run and its checkpoint, together with the target and the seed.
         `checkpoint.encode` must accept every setting. Those in `identity.IRRELEVANT` are not
         part of the identity.
-    seed
-        Seed of the run; None for the checkpoint's seed, or a fresh one.
-    max_seconds
-        Time in seconds after which work under way is stopped; see `stanct.common.deadline`.
-    since
-        When that time began, by `time.monotonic`; None for now.
-    store
-        Whether the folder of the checkpoint takes the draws, too.
-    call
-        What `checkpoint.recorded_call` is to return for the checkpoint.
+    max_seconds, since
+        Time in seconds after which work under way is stopped, and when it began, by
+        `time.monotonic`; see `stanct.common.deadline`.
+    store, call
+        Whether the folder of the checkpoint takes the draws, and its `checkpoint.recorded_call`.
 
     Raises
     ------

@@ -133,29 +133,11 @@ def _lines(file: Path) -> list[bytes]:
 
 
 def _read(file: Path, lines: list[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The object of the first line, and the rows of the others."""
-    head = _object(lines[0], f"{file}:1", "Choose another folder, or delete this one.")
-    rows: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        row = _object(
-            line,
-            f"{file}:{number}",
-            "Delete this line and repeat the call: a data set without a line is sampled again.",
-            "name", "data", "error",
-        )  # fmt: skip
-        rows[row["name"]] = row
-    return head, rows
-
-
-def _object(line: bytes, place: str, remedy: str, *needed: str) -> dict[str, Any]:
-    """The JSON object of a line, in which the needed names have texts."""
+    """The object of the first line, and the rows of the others by name."""
     try:
-        found = json.loads(line)
-        if not isinstance(found, dict):
-            raise ValueError("it is no object")
-        for name in needed:
-            if not isinstance(found.get(name), str):
-                raise ValueError(f"it has no {name!r}")
-    except (ValueError, RecursionError) as cause:
-        raise CheckpointError(f"{place} is damaged: {cause}.", remedy=remedy) from cause
-    return found
+        head, *rows = map(json.loads, lines)
+        return dict(head), {row["name"]: row for row in rows}
+    except (ValueError, KeyError, TypeError) as cause:
+        raise CheckpointError(
+            f"{file} is damaged: {cause}.", remedy="Choose another folder, or delete this one."
+        ) from cause

@@ -156,22 +156,14 @@ transformed parameters {
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
     {
-      vector[I] ct_terms1;
       for (i in 1 : I) {
-        real ct_term1 = 0;
         if (first[i] > 0) {
-          vector[max(0, (last[i]) - ((first[i] + 1) - 1))] ct_terms2;
           for (t in (first[i] + 1) : last[i]) {
-            real ct_term2 = 0;
-            ct_term2 += bernoulli_lpmf(1 | survival[t - 1]);
-            ct_term2 += bernoulli_lpmf(y[i, t] | detection[t - 1]);
-            ct_terms2[t - ((first[i] + 1) - 1)] = ct_term2;
+            ct_log_p += bernoulli_lpmf(1 | survival[t - 1]);
+            ct_log_p += bernoulli_lpmf(y[i, t] | detection[t - 1]);
           }
-          ct_term1 += sum(ct_terms2);
         }
-        ct_terms1[i] = ct_term1;
       }
-      ct_log_p += sum(ct_terms1);
     }
 
     ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);

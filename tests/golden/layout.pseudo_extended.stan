@@ -128,15 +128,8 @@ transformed parameters {
         ct_log_p += cauchy_lpdf(mu | 0,1);
         if (mu > 9) ct_log_p += negative_infinity();
         else ct_log_p += -cauchy_lcdf(9 | 0, 1);
-      } else {
-        vector[max(0, N)] ct_terms1;
-        for (n in 1:N) {
-          real ct_term1 = 0;
-          if (y[n] > 0) ct_term1 += std_normal_lpdf(y[n]);
-          ct_terms1[n] = ct_term1;
-        }
-        ct_log_p += sum(ct_terms1);
-      }
+      } else
+        for (n in 1:N) if (y[n] > 0) ct_log_p += std_normal_lpdf(y[n]);
       ct_log_p += std_normal_lpdf(mu);
       if (mu < -5 || mu > 5) ct_log_p += negative_infinity();
       else ct_log_p += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));

@@ -142,11 +142,9 @@ transformed parameters {
       ct_log_p += lognormal_lpdf(sigma | 0, 1);
       // the whole of containers
       ct_log_p += normal_lpdf(y | x, sigma);
-      vector[N] ct_terms1;
       for (n in 1 : N) {
-        ct_terms1[n] = std_normal_lpdf(x[n]) + b;
+        ct_log_p += std_normal_lpdf(x[n]) + b;
       }
-      ct_log_p += sum(ct_terms1);
       ct_log_p += normal_lpdf(y | a[group], sigma);
       // element by element, each before it is read
       for (n in 1 : N) {
@@ -203,30 +201,24 @@ transformed parameters {
       ct_log_p += binomial_logit_lpmf(ct_each8 | ct_each9, ct_each10);
       ct_log_p += normal_lpdf(ct_each11 | ct_each12, ct_each13);
       // a range that the outer loop sets
-      vector[N] ct_terms2;
       for (n in 1 : N) {
         vector[max(0, M - (n - 1))] ct_each14;
         for (m in n : M) {
           ct_each14[m - (n - 1)] = eta[n, m];
         }
-        ct_terms2[n] = logistic_lpdf(ct_each14 | b, 1);
+        ct_log_p += logistic_lpdf(ct_each14 | b, 1);
       }
-      ct_log_p += sum(ct_terms2);
       if (N > 2)
         ct_log_p += normal_lpdf(b | y, 3);
       // what stays: branches, a density of the user's, mixtures, a recurrence
-      vector[N] ct_terms3;
       vector[N] ct_each15;
       for (n in 1 : N) {
-        real ct_term3 = 0;
-        if (y[n] > 0) ct_term3 += exponential_lpdf(y[n] | sigma);
-        ct_term3 += own_lpdf(y[n] | sigma);
-        ct_term3 += log_mix(0.3, normal_lpdf(y[n] | b, 1), normal_lpdf(y[n] | -b, 2));
+        if (y[n] > 0) ct_log_p += exponential_lpdf(y[n] | sigma);
+        ct_log_p += own_lpdf(y[n] | sigma);
+        ct_log_p += log_mix(0.3, normal_lpdf(y[n] | b, 1), normal_lpdf(y[n] | -b, 2));
         last = 0.5 * last + x[n];
         ct_each15[n] = last * b;
-        ct_terms3[n] = ct_term3;
       }
-      ct_log_p += sum(ct_terms3);
       ct_log_p += normal_lpdf(y | ct_each15, 1);
       for (n in 1 : N) {
         if (n == 3) break;
@@ -245,21 +237,17 @@ transformed parameters {
         last = 0;
         ct_log_p += normal_lpdf(b | 0, 1);
       }
-      vector[G] ct_terms4;
       for (g in 1 : G) {
-        real ct_term4 = 0;
-        ct_term4 += normal_lpdf(a[g] | 0, 2);
+        ct_log_p += normal_lpdf(a[g] | 0, 2);
         if (a[g] < -5 || a[g] > 5) {
-          ct_term4 += negative_infinity();
+          ct_log_p += negative_infinity();
         } else {
-          ct_term4 += -log_diff_exp(
+          ct_log_p += -log_diff_exp(
             normal_lcdf(5 | 0, 2),
             normal_lcdf(-5 | 0, 2)
           );
         }
-        ct_terms4[g] = ct_term4;
       }
-      ct_log_p += sum(ct_terms4);
     }
 
     ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);

@@ -194,15 +194,11 @@ transformed parameters {
       ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
                 - 0.1 * dot_self(centred - mu) // likelihood
                 + normal_lpdf(y | mu, sigma);
-      vector[N] ct_terms1;
       for (n in 1 : N) {
-        real ct_term1 = 0;
-        if (y[n] > 0) ct_term1 += log(mix);
-        else ct_term1 += log1m(mix);
-        ct_term1 += log(share[group[n]]);
-        ct_terms1[n] = ct_term1;
+        if (y[n] > 0) ct_log_p += log(mix);
+        else ct_log_p += log1m(mix);
+        ct_log_p += log(share[group[n]]);
       }
-      ct_log_p += sum(ct_terms1);
       ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
       ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
     }

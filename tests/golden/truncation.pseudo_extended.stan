@@ -228,21 +228,17 @@ transformed parameters {
         if (n[1] > 6) ct_log_p += negative_infinity();
         else ct_log_p += -binomial_lcdf(6 | 7, inv_logit(mu));
       }
-      vector[N] ct_terms1;
       for (i in 1 : N) {
-        real ct_term1 = 0;
-        ct_term1 += gamma_lpdf(rate[i] | 2, sigma);
+        ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
         if (rate[i] < 0 || rate[i] > positive_infinity()) {
-          ct_term1 += negative_infinity();
+          ct_log_p += negative_infinity();
         } else {
-          ct_term1 += -log_diff_exp(
+          ct_log_p += -log_diff_exp(
             gamma_lcdf(positive_infinity() | 2, sigma),
             gamma_lcdf(0 | 2, sigma)
           );
         }
-        ct_terms1[i] = ct_term1;
       }
-      ct_log_p += sum(ct_terms1);
       ct_log_p += exponential_lpdf(rate | 1);
     }
 
