@@ -369,7 +369,8 @@ def test_a_search_that_was_given_up_is_not_complete(
     fits = tuple(LocalFit(m + noise[0], np.eye(dimension), 0.0, m + noise) for m in (0.0, 99.0))
     looked = Search(fits, (2, 2), 120, 0, unseen, 10.0, 0, dimension=dimension)
     thousands = dimension == 13 and unseen > 0.5
-    assert modes.Pilots().that_count(fits, 1.0, looked, dimension).sought.complete is not thousands
+    counted = modes.Pilots().that_count(fits, 1.0, looked, dimension, gaussian=False)
+    assert counted.sought.complete is not thousands
     target: Any = SimpleNamespace(density=SimpleNamespace(dimension=dimension))
     if thousands:
         state: Any = SimpleNamespace(target=target, search=looked)

@@ -207,7 +207,7 @@ def test_base_is_restored_without_its_program(fit: str, request: pytest.FixtureR
     again = dataclasses.replace(restored, lend=target.density.borrow)
     np.testing.assert_array_equal(again.draw(np.random.default_rng(7), 3), z)
     for refused in (lambda: base.components, base.dense):
-        with pytest.raises(SamplingError, match="nested base"):
+        with pytest.raises(SamplingError, match="Nested"):
             refused()
 
 

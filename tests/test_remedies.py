@@ -584,6 +584,7 @@ REASONS = {
     "max_seconds": "tests/test_deadline.py gives more time to runs that were cut short.",
     "proper_prior": "tests/test_verdicts.py has it for every kind of run.",
     "normalised": "As proper_prior.",
+    "search": "tests/test_search.py and tests/test_far.py have searches without an end.",
     "score": "tests/test_score.py has right fits and approximations.",
     "confirmed": "tests/test_auto.py plants it: two finished runs that disagree are rare.",
     "thermodynamic of a path": "Where it fails, other checks fail first: no run of seconds showed "

@@ -165,7 +165,7 @@ def test_the_evidence_comes_first_and_no_run_mends_it() -> None:
     assert [*KINDS][:2] == ["proper_prior", "normalised"]
     checks = [check(name, 2, 1, False, "", "") for name in KINDS]
     beyond = {"proper_prior", "normalised", "improper", "support", "rounding"}
-    asked = {"interrupted", "max_seconds", "target_se"}
+    asked = {"interrupted", "max_seconds", "target_se", "search"}
     assert {*KINDS} - {*mendable(checks)} == beyond | asked
 
 

@@ -130,7 +130,10 @@ class Curvature(Maker):
             if tried >= few and (len(near) < self.fitting * tried or gradients > most):
                 break
             tried += 1
-            found = measured(target, fit, child, threads=state.nuts.threads, known=looked.fits)
+            found = measured(
+                target, fit, child, threads=state.nuts.threads, known=looked.fits,
+                one_of_many=tried > few,
+            )  # fmt: skip
             gradients, evaluations = gradients + found.gradients, evaluations + found.evaluations
             if found.around is not None and found.fit is not None:
                 near.append(found.around)
@@ -233,7 +236,9 @@ class Pilots(Maker):
                 nuts=state.nuts,
             )  # fmt: skip
             fits = near + [one for one in further.fits if not any(explains(n, one) for n in near)]
-        modes = self.that_count(fits, unseen, state.search, target.density.dimension)
+        modes = self.that_count(
+            fits, unseen, state.search, target.density.dimension, gaussian=not others
+        )
         points = [one.points[:: max(len(one.points) // self.kept, 1)] for one in modes.fits]
         return Proposal(
             known={"modes": modes, "points": np.concatenate(points)},
@@ -244,8 +249,9 @@ class Pilots(Maker):
         )
 
     def that_count(
-        self, fits: Sequence[LocalFit], unseen: float, looked: Search, dimension: int
-    ) -> Modes:
+        self, fits: Sequence[LocalFit], unseen: float, looked: Search, dimension: int, *,
+        gaussian: bool,
+    ) -> Modes:  # fmt: skip
         """The measured modes that are not negligible, and what the search says of further ones.
 
         Parameters
@@ -254,6 +260,8 @@ class Pilots(Maker):
             All measured modes.
         unseen
             The probability of a new mode without a search.
+        gaussian
+            Whether curvature has measured all of them.
         """
         floor = max((fit.log_evidence for fit in fits), default=0.0) - FAINT
         fits = sorted(
@@ -277,9 +285,10 @@ class Pilots(Maker):
         # mass.
         likely = unseen <= UNSEEN if dimension <= FEW else unseen == 0
         # Particles find modes by their mass. Where they find no new one, none of much mass is left.
-        # Of modes between which a pilot moves they need not tell.
+        # Of modes between which a pilot moves they need not tell. What they doubt, a check says;
+        # no wide Gaussian finds a mode that they miss, where all that are known are Gaussian.
         settled = looked.settled if len(fits) > 1 else None
-        likely = likely if settled is None else settled
+        likely = likely if settled is None else settled or gaussian
         likely = likely and not looked.has_thousands
         all_measured = (
             len(known) <= most_pilots(dimension)
@@ -359,13 +368,15 @@ def _for_pilots(state: State) -> list[LocalFit]:
     Without fits of Pathfinder there are none, because curvature has measured all modes.
     """
     target, approximate, others = state.target, [*state.approximate], [*state.others]
-    if not approximate:  # all is measured, or nobody asked Pathfinder
-        return [inside(fit, target.density) for fit in others]
-    # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw.
-    floor = max(fit.log_evidence for fit in approximate) - FAINT
+    # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw. Of a comb of
+    # modes, most lie far below those that were measured.
+    heard_of = [fit.log_evidence for fit in (*approximate, *state.near)]
+    floor = max(heard_of, default=-np.inf) - FAINT
     # The width of a ridge would make one mode of all modes.
     others = [unit_wide(fit) if is_flat(fit) else fit for fit in others]
     others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
+    if not approximate:  # all is measured, or nobody asked Pathfinder
+        return others
     if not state.search.ascents:  # too many dimensions for a search
         others += [_around(place, approximate) for place in state.hints.places]
     return [fit for fit in [*approximate, *others] if not needless(target, fit, state.near)]

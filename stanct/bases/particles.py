@@ -1,15 +1,16 @@
-"""Mass that annealed particles find outside of all modes where ascents ended."""
+"""Mass outside of all modes where ascents ended, which far draws and annealed particles find."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from stanct.bases.ascents import Counted, Optimum, climb, each_height, log_heights
-from stanct.bases.loop import Maker, Proposal, State
+from stanct.bases.far import looked_far
+from stanct.bases.loop import Maker, Proposal, State, effort_of
 from stanct.bases.rough import those_that_count
 from stanct.bases.score import unexplained
 from stanct.bases.scouts import annealed_scouts
@@ -28,10 +29,11 @@ WIDER = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class Particles(Maker):
-    """Annealed particles look for mass outside of all modes that ascents found.
+    """Far draws and annealed particles look for mass outside of all modes that ascents found.
 
-    A basin is not a mass: in many dimensions a narrow mode of much mass has a small basin.
-    Particles cool from one Gaussian around all ends of ascents, and arrive at modes more nearly in
+    A basin is not a mass: in many dimensions a narrow mode of much mass has a small basin. Draws
+    from around all modes come first; see `stanct.bases.far`. Where known modes do not explain them,
+    particles cool from one Gaussian around all ends of ascents, and arrive at modes more nearly in
     proportion to their masses. Ascents follow from those that no known mode explains. Looks follow
     until one finds hardly any mass that is new, and all together nearly all that was known.
 
@@ -70,7 +72,22 @@ class Particles(Maker):
 
     def make(self, state: State) -> Proposal:
         looked, target, known = state.search, state.target, state.search.ends
-        gradients = evaluations = 0
+        (first,) = state.seeds.look.spawn(1)
+        looked, whole, cost = self._far(
+            looked,
+            first,
+            Counted(target.density, effort_of(target), reach_of(target)),
+        )
+        gradients, evaluations = cost.gradients, cost.evaluations
+        if whole:
+            return Proposal(
+                known={"search": looked},
+                gradients=gradients,
+                evaluations=evaluations,
+                made=looked.ends - known,
+                said=f"far draws found {looked.ends - known} more modes"
+                + ("" if looked.settled else ", and a narrower one may be missing"),
+            )
         most = state.purse.may_spend(self.share)
         while gradients < most and not looked.settled:
             (child,) = state.seeds.look.spawn(1)
@@ -100,6 +117,19 @@ class Particles(Maker):
             said=f"{looked.particles} annealed particles found {looked.ends - known} more modes"
             + ("" if looked.settled else ", and others may be missing"),
         )
+
+    def _far(
+        self, found: Search, seed: np.random.SeedSequence, counted: Counted
+    ) -> tuple[Search, bool, Search]:
+        """What far draws add, whether known modes explain them, and the cost."""
+        modes = [*found.optima]
+        ascents = {id(one): one.seen for one in modes}
+        far = looked_far(counted, modes, np.random.default_rng(seed))
+        joined = _joined(found, modes, ascents)
+        missed = _share(modes, lambda one: not one.particles)
+        settled = far.sees_narrower and missed <= 1 - self.again if far.whole else None
+        cost = replace(NOTHING, gradients=counted.spent, evaluations=counted.evaluated)
+        return replace(joined, settled=settled), far.whole, cost
 
 
 def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
@@ -139,24 +169,33 @@ def with_ends_of(
         # What one ascent finds may explain the next particle.
         if unexplained(value, log_heights(modes, start[None])[0]):
             climb(counted, start, modes, modes[0].root)
-    for one in modes:  # what is counted there is ascents from anywhere
-        one.seen = ascents.get(id(one), 0)
-    count = those_that_count(modes)
     # No particle comes into a spike that only a scan has found.
-    wide = [one for one in count if not one.scanned]
-    known = {id(one) for one in found.optima}
-    new = missed = 0.0
+    wide = [one for one in those_that_count(modes) if not one.scanned]
     if wide:
-        logs = np.array([one.log_mass for one in wide])
-        mass = np.exp(logs - log_sum_exp(logs))
         for k in each_height(wide, points).argmax(axis=0):
             wide[k].particles += 1
-        new = float(mass[[id(one) not in known for one in wide]].sum())
-        missed = float(mass[[not one.particles for one in wide]].sum())
-    fits, seen = fits_of(modes, np.random.default_rng(len(modes)))
+    new = _share(modes, lambda one: id(one) not in ascents)
+    missed = _share(modes, lambda one: not one.particles)
     joined = replace(
-        found, fits=fits, seen=seen, optima=tuple(modes), ends=len(modes),
+        _joined(found, modes, ascents),
         particles=found.particles + len(points),
         settled=new < few and missed <= 1 - again,
-    )  # fmt: skip
+    )
     return joined, replace(NOTHING, gradients=counted.spent, evaluations=counted.evaluated)
+
+
+def _share(modes: Sequence[Optimum], of: Callable[[Optimum], bool]) -> float:
+    """Share of some modes in the mass of all that count and that not only a scan has found."""
+    wide = [one for one in those_that_count(modes) if not one.scanned]
+    if not wide:
+        return 0.0
+    logs = np.array([one.log_mass for one in wide])
+    return float(np.exp(logs - log_sum_exp(logs))[[of(one) for one in wide]].sum())
+
+
+def _joined(found: Search, modes: list[Optimum], ascents: Mapping[int, int]) -> Search:
+    """What a search found, with further modes, and the numbers of ascents from anywhere."""
+    for one in modes:
+        one.seen = ascents.get(id(one), 0)
+    fits, seen = fits_of(modes, np.random.default_rng(len(modes)))
+    return replace(found, fits=fits, seen=seen, optima=tuple(modes), ends=len(modes))

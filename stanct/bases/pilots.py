@@ -36,6 +36,8 @@ FAINT = 7.0
 # A Laplace approximation fits if half of the width of δ over its draws is at most this, and no more
 # over the particles that left it.
 FITS = 0.7
+# It is exact if δ has no wider range over its draws.
+EXACT = 0.05
 PARTICLES, STEPS = 48, 12
 TRIAL = 100
 # A fit lies far below the known modes if its bound and the density at all its points are lower than
@@ -94,6 +96,7 @@ def measured(
     *,
     threads: int,
     known: Sequence[LocalFit] = (),
+    one_of_many: bool = False,
 ) -> Measured:
     """Measure a mode by particles that start at draws of its Laplace approximation.
 
@@ -101,6 +104,8 @@ def measured(
     ----------
     known
         All modes that are known, with this one.
+    one_of_many
+        Whether draws alone may measure the mode, if it is exactly Gaussian there.
     """
     known = [*known] or [fit]
     q = fit.gaussian
@@ -113,6 +118,9 @@ def measured(
     at_q = log_mass(known, x) - target.density.log_densities(x)
     if half_width(at_q) > FITS:
         return Measured(around=around, evaluations=spent)
+    if one_of_many and np.ptp(at_q) < EXACT and not len(bulk.strays):
+        exact = replace(fit, log_evidence=fit.log_evidence - float(at_q.mean()), points=x)
+        return Measured(exact, around=around, evaluations=spent)
     try:
         found = annealed_scouts(
             target.density.borrow, q, particles=PARTICLES, seed=moves, threads=threads,

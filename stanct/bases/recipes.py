@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from stanct.bases.loop import Recipe
-from stanct.bases.makers import AnnealedScouts, Given
+from stanct.bases.makers import AnnealedScouts, Given, Products
 from stanct.bases.modes import Approximations, Ascents, Curvature, Pathfinder, Pilots
 from stanct.bases.particles import Particles
 from stanct.bases.ridges import Ridges
@@ -21,6 +21,8 @@ AUTO = "auto"
 
 _MEASURED = (Ascents(), Particles(), Curvature(), Pathfinder(), Pilots(), Tails())
 _MODES = (Wide(curved=True), *_MEASURED)
+# Only draws of a product are to be had, and chains do not move from it.
+_DRAWN = (Wide(curved=True), _MEASURED[0], Products(), *_MEASURED[1:])
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
@@ -33,7 +35,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Recipe(name="mixture", makers=_MEASURED, shape="mixture", wide_share=0.0),
             Recipe(name=MODES, makers=(*_MODES, Ridges(), AnnealedScouts()), shape="modes"),
             # What is simple given a few parameters needs no ridges, so that it is asked before.
-            Recipe(name=AUTO, makers=(*_MODES, Given(), Ridges(), AnnealedScouts()), shape="modes"),
+            Recipe(name=AUTO, makers=(*_DRAWN, Given(), Ridges(), AnnealedScouts()), shape="modes"),
             Recipe(name="pathfinder", makers=(Approximations(),)),
             Recipe(name="laplace", makers=(Approximations(way="laplace"),)),
             Recipe(name="advi", makers=(Approximations(way="advi"),)),

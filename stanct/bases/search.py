@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb, log_heights
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height, log_heights
 from stanct.bases.local import LocalFit
 from stanct.bases.outskirts import outskirts as points_outside
 from stanct.bases.outskirts import standing_out
@@ -72,6 +72,10 @@ SHARES, BY_WIDTH = (0.7, 0.2, 0.1), (0.5, 0.3, 0.2)
 # to be larger there, because skewed modes have some.
 WITHIN, BY_WITHIN = (1 / 2, 0.35, 1 / 4, 0.18, 1 / 8, 1 / 16, 1 / 32), (3, 4, 5, 4, 2, 1, 1)
 TIMES, BESIDE = 2, 2.0
+# Where a mode is exactly Gaussian, much less tells of a spike: so many times what is usual, and no
+# less than rounding. From there, a line leads to it, over so many widths of the mode.
+CLEAR, FAINTEST = 100.0, 1e-12
+ALONG = np.linspace(0, 4, 81)
 # The fewest and the most rounds. In up to three dimensions one suffices.
 FEW_TO_SCAN, FEWEST_ROUNDS, MOST_ROUNDS = 3, 3, 6
 # Above this dimension, too few draws come near a spike.
@@ -386,6 +390,7 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     # Large weights find spikes in the modes, large excesses the surroundings of modes far off.
     for rank in (log_density - log_q, excess):
         _climbed(counted, x, np.where(outside, rank, -np.inf), modes)
+    _followed(counted, known, x, np.where(outside, -np.inf, excess), modes)
     return any(mode not in known for mode in those_that_count(modes))
 
 
@@ -403,6 +408,31 @@ def _looked_within(counted: Counted, modes: list[Optimum], rng: np.random.Genera
     )
     excess = counted.log_densities(x) - log_heights(known, x)
     _climbed(counted, x, np.where(excess > BESIDE, excess, -np.inf), modes)
+    _followed(counted, known, x, np.where(excess > BESIDE, -np.inf, excess), modes)
+
+
+def _followed(
+    counted: Counted, known: Sequence[Optimum], x: Array, excess: Array, modes: list[Optimum]
+) -> None:
+    """Follow the faintest excess that is clear, where the known modes are exactly Gaussian."""
+    least = max(CLEAR * float(np.median(np.abs(excess))), FAINTEST)
+    for best in np.argsort(-excess)[:STARTS]:
+        if least < min(excess[best], EXCESS):
+            climb(counted, _toward(counted, known, x[best]), modes)
+
+
+def _toward(counted: Counted, known: Sequence[Optimum], place: Array) -> Array:
+    """Where the density exceeds the known modes most, on the line along which the excess grows."""
+    _, slope = counted.at(place)
+    heights = each_height(known, place[None])[:, 0]
+    share = np.exp(heights - log_sum_exp(heights))
+    slopes = [one.precision @ (one.place - place) for one in known]
+    pull = slope - share @ np.array(slopes)
+    own = known[int(share.argmax())]
+    unit = np.sqrt(max(float(pull @ own.precision @ pull), 1e-300))
+    line = place + ALONG[:, None] * pull / unit
+    excess = counted.log_densities(line) - log_heights(known, line)
+    return line[int(np.nan_to_num(excess, nan=-np.inf).argmax())]
 
 
 def _climbed(counted: Counted, points: Array, rank: Array, modes: list[Optimum]) -> None:

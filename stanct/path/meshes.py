@@ -215,20 +215,21 @@ def masses(nodes: Array, log_tops: Array, rates: Array) -> Array:
 
 @compiled
 def quantiles(nodes: Array, log_tops: Array, rates: Array, upto: Array, uniforms: Array) -> Array:
-    """The quantile of each row at its uniform, shape (R,)."""
-    found = np.empty(len(nodes))
-    for row in range(len(nodes)):
+    """The quantile of each row at its uniforms, shape (m R,), which take the rows in turn."""
+    found = np.empty(len(uniforms))
+    for n in range(len(uniforms)):
+        row = n % len(nodes)
         x, sums = nodes[row], upto[row]
-        u = min(max(uniforms[row], SMALLEST), 1 - SMALLEST) * sums[-1]
+        u = min(max(uniforms[n], SMALLEST), 1 - SMALLEST) * sums[-1]
         piece = min(number_below(sums, u, False), x.size)
         under = sums[piece - 1] if piece > 0 else 0.0
         over = sums[piece]
         share = (u - under) / (over - under) if over > under else 0.5
         share = min(max(share, SMALLEST), 1 - SMALLEST)
         if piece == 0:
-            found[row] = x[0] + np.log(share) / rates[row, 0]
+            found[n] = x[0] + np.log(share) / rates[row, 0]
         elif piece == x.size:
-            found[row] = x[-1] - np.log1p(-share) / rates[row, 1]
+            found[n] = x[-1] - np.log1p(-share) / rates[row, 1]
         else:
             start, width = x[piece - 1], x[piece] - x[piece - 1]
             rise = log_tops[row, piece] - log_tops[row, piece - 1]
@@ -236,22 +237,23 @@ def quantiles(nodes: Array, log_tops: Array, rates: Array, upto: Array, uniforms
             along = 1 - share if rise > 0 else share
             if abs(rise) >= 1e-9:
                 along = np.log1p(along * np.expm1(-abs(rise))) / -abs(rise)
-            found[row] = start + width * (1 - along if rise > 0 else along)
+            found[n] = start + width * (1 - along if rise > 0 else along)
     return found
 
 
 @compiled
 def log_densities(nodes: Array, log_tops: Array, rates: Array, points: Array) -> Array:
-    """The log density of each row at its point, shape (R,)."""
-    found = np.empty(len(nodes))
-    for row in range(len(nodes)):
-        x, tops, point = nodes[row], log_tops[row], points[row]
+    """The log density of each row at its points, shape (m R,), which take the rows in turn."""
+    found = np.empty(len(points))
+    for n in range(len(points)):
+        row = n % len(nodes)
+        x, tops, point = nodes[row], log_tops[row], points[n]
         number = number_below(x, point, True)
         if number == 0:
-            found[row] = tops[0] - rates[row, 0] * (x[0] - point)
+            found[n] = tops[0] - rates[row, 0] * (x[0] - point)
         elif number == x.size:
-            found[row] = tops[-1] - rates[row, 1] * (point - x[-1])
+            found[n] = tops[-1] - rates[row, 1] * (point - x[-1])
         else:
             share = (point - x[number - 1]) / (x[number] - x[number - 1])
-            found[row] = tops[number - 1] + (tops[number] - tops[number - 1]) * share
+            found[n] = tops[number - 1] + (tops[number] - tops[number - 1]) * share
     return found

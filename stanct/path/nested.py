@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,9 +26,8 @@ from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
 from stanct.path.narrowed import Frame, Narrowed, narrowed
 from stanct.path.profiles import FINE, Profiles, profiles
-from stanct.path.whitened import Whitened
+from stanct.path.whitened import DrawnOnly
 
-_REMEDY = "Use the method 'independence', or another base."
 # Elements of the arrays that a batch of profiles has, about, at each node.
 _BATCH = 2000
 # Whitened places at which profiles are found are multiples of this.
@@ -63,7 +62,7 @@ class Valued(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
+class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
     """The base q(θ) q(x | θ) of k outer coordinates θ and n inner ones x.
 
     Attributes
@@ -104,11 +103,6 @@ class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
             Whether their masses, which only guide a mixture, may be off by some nats.
         """
 
-    @property
-    def components(self) -> NoReturn:
-        """Raise `SamplingError`: compiled code does not know this density."""
-        raise SamplingError("This method cannot use a nested base.", remedy=_REMEDY)
-
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Independent whitened draws, shape (count, D)."""
         return self.valued(rng, count).z
@@ -143,17 +137,6 @@ class NestedBase(Whitened[GaussianBase | LowRankBase], ABC):
     def delta(self, z: Array, log_density: Array) -> Array:
         """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return self.log_density(self.unwhiten(z)) - log_density
-
-    def dense(self) -> NoReturn:
-        """Raise `SamplingError`, because the base is not Gaussian."""
-        raise SamplingError("A nested base has no dense Gaussian form.", remedy=_REMEDY)
-
-    def refitted(
-        self, z: Array, weights: Array | None = None, *, least_shrinkage: float
-    ) -> NoReturn:
-        """Raise `SamplingError`, because draws alone do not tell densities given θ."""
-        del z, weights, least_shrinkage
-        raise SamplingError("A nested base is not refitted.", remedy=_REMEDY)
 
     def arrays(self) -> dict[str, Array]:
         """The arrays of the base by the names under which a run stores them."""

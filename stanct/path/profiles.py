@@ -49,6 +49,8 @@ Slopes = Callable[[Array, Array], tuple[Array, Array]]
 class Profiles(NamedTuple):
     """Normalised densities of n coordinates at each of T places, exponential in pieces.
 
+    One place serves for any number of draws or points.
+
     Attributes
     ----------
     nodes, log_tops : shape (T, n, K)

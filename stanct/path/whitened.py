@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from stanct.common.arrays import Array
+from stanct.common.errors import SamplingError
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 
@@ -58,3 +59,32 @@ class Whitened(Generic[Coordinates]):
     def whiten(self, x: Array) -> Array:
         """z = L⁻¹ (x − m) for x of shape (..., D)."""
         return self.whitening.whiten(x)
+
+
+class DrawnOnly(Whitened[Coordinates]):
+    """A base of which only independent draws and their densities are had."""
+
+    @property
+    def components(self) -> NoReturn:
+        """Raise `SamplingError`: compiled code does not know this density."""
+        raise SamplingError(
+            f"This method cannot use a {type(self).__name__}.",
+            remedy="Use the method 'independence', or another base.",
+        )
+
+    def dense(self) -> NoReturn:
+        """Raise `SamplingError`, because the base is not Gaussian."""
+        raise SamplingError(
+            f"A {type(self).__name__} has no dense Gaussian form.",
+            remedy="Use the method 'independence', or another base.",
+        )
+
+    def refitted(
+        self, z: Array, weights: Array | None = None, *, least_shrinkage: float
+    ) -> NoReturn:
+        """Raise `SamplingError`, because draws alone do not tell the density."""
+        del z, weights, least_shrinkage
+        raise SamplingError(
+            f"A {type(self).__name__} is not refitted.",
+            remedy="Use the method 'independence', or another base.",
+        )

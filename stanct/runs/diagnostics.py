@@ -329,7 +329,7 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
 def rough_check(again: int, starts: int, unseen: float) -> Check:
     """The failed check of a search among very many modes that hardly found the best one again."""
     return check(
-        "modes", again, FOUND_AGAIN, False,
+        "search", again, FOUND_AGAIN, False,
         f"Most modes were seen once. Of {starts} ascents, {again} led to the best one or to others "
         f"as good, and one more ends at a new one with a probability of {unseen:.0%}. A better one "
         "may be missing.",
@@ -339,11 +339,16 @@ def rough_check(again: int, starts: int, unseen: float) -> Check:
 
 
 def unsettled_check(particles: int, known: int) -> Check:
-    """The failed check of a search whose last annealed particles still found mass elsewhere."""
-    return check(
-        "modes", 0, 1, False,
+    """The failed check of a search that still found mass elsewhere, or would miss narrow modes."""
+    why = (
         f"The last of {particles} annealed particles still found new modes, or missed much of the "
-        f"mass of those that are known; {known} known. Others may be missing.",
+        "mass of those that are known"
+        if particles
+        else "Draws from around all modes would not have found one that is a little narrower than "
+        "the narrowest, and known modes differ as much"
+    )
+    return check(
+        "search", 0, 1, False, f"{why}; {known} known. Others may be missing.",
         "Name places near the modes that you expect (inits=), or let the search spend more "
         '(base=stanct.recipe().changing("particles", share=0.5)).',
     )  # fmt: skip

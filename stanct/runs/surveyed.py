@@ -10,6 +10,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.estimates.modes import mode_columns
 from stanct.estimates.path import Evidence
+from stanct.path.product import ProductBase
 from stanct.runs.diagnostics import (
     FOUND_AGAIN,
     WORTH,
@@ -97,6 +98,12 @@ def searched(run: Any, *, spikes: bool = True) -> str:
         looked = run.provenance.get("search") is not None
         where = "from random starts for mass where the fit has no draws"
         return f"A search looked {where}." if looked else "No search looked for modes."
+    if isinstance(run.base, ProductBase):
+        return (
+            f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin ended at "
+            "modes where no parameter tells anything of another. So each has a density of its own, "
+            "with all of its modes, and their product has all that these make together."
+        )
     count = len(facts["log_evidence"])
     modes = f"{count} mode{'s' * (count != 1)}"
     if not facts["starts"]:

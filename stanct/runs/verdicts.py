@@ -68,6 +68,7 @@ KINDS: dict[str, Kind] = {
     "kinetic": _MOST,
     "mixing": _LEAST,
     "modes": _LEAST,
+    "search": Kind("minimum", mended_by="you"),
     "patience": _LEAST,
     "plateau": _LEAST,
     "r_hat": _SURER,

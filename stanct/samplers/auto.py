@@ -33,6 +33,7 @@ from stanct.common.settings import Flag, Real, Whole
 from stanct.estimates.tours import ENOUGH_TOURS
 from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
+from stanct.path.product import ProductBase
 from stanct.runs.tempered import TemperedRun
 from stanct.runs.verdicts import mendable
 from stanct.samplers._beyond import endless_early, named_endless
@@ -290,6 +291,8 @@ def _shape(start: FittedBase) -> str:
     """What a base is, in the words of a statistician."""
     if start.given:
         return "your base"
+    if isinstance(start.base, ProductBase):
+        return "a product with a density for each parameter"
     survey = start.survey
     if start.base.is_gaussian:
         if start.separated and survey is not None:
