@@ -31,8 +31,9 @@ VAIN, MOST = 24, 100
 # Known modes are the whole target if they explain this share of the draws.
 WHOLE = 0.99
 # A mode is imagined that is as narrow as one more of so large a share, if log widths are normal. It
-# lies at so many places, so many draws are tried there, and so many of all must find it.
-NARROWER = 0.02
+# lies at so many places, so many draws are tried there, and so many of all must find it. Two modes
+# tell no more of a third than one does.
+NARROWER, FEWEST = 0.02, 3
 PLACES, TRIED, ENOUGH = 10, 5_000, 5.0
 
 
@@ -139,7 +140,7 @@ def _sees_narrower(
     """
     count = those_that_count(modes)
     wide = [one for one in count if not (one.scanned or any(_lies_in(one, of) for of in count))]
-    if len(wide) < 2:
+    if len(wide) < FEWEST:
         return True
     dimension = x.shape[1]
     log_widths = np.array([np.log(np.diag(one.root)).mean() for one in wide])
