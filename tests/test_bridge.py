@@ -258,10 +258,60 @@ class TestDoubt:
         assert self.bridged({**fit, "lp__": own + 17}).is_reliable
         other = own + np.square(fit["b"][..., 0])
         assert self.bridged({**fit, "lp__": other}).warnings == ("program",)
-        # It is the cause of whatever else fails.
+        # It is the cause of whatever else fails, and no remedy but its own is advised.
         fit["b"][0] += 1.5
         run = self.bridged({**fit, "lp__": other})
-        assert failures(run.diagnostics)[0].name == "program" and len(run.warnings) > 1
+        first, *rest = failures(run.diagnostics)
+        assert first.name == "program" and rest
+        assert {one.remedy for one in rest} == {"First see to the check `program`."}
+        assert any("escalate" in one.remedy for one in failures(self.bridged(fit).diagnostics))
+
+    def test_lp_of_the_draws_that_are_left(self, rng: np.random.Generator) -> None:
+        """Rows without a density or a number are left out, and the others stay aligned."""
+        fit = _cut(rng, (4, 200))
+        own = -0.5 * np.square(fit["x"])
+        for lost in (3, 50, 51):
+            fit["x"][1, lost] = 0.2  # where the density vanishes
+        own[2, 7] = np.nan
+        run = self.bridged({**fit, "lp__": own}, "hard edge")
+        assert run.lp.shape == (4, 197)
+        program = next(one for one in run.diagnostics if one.name == "program")
+        assert program.passed and program.value < 1e-12
+        np.testing.assert_array_equal(run.lp[1], np.delete(own[1], [3, 50, 51]))
+        other = self.bridged({**fit, "lp__": own + np.square(fit["x"])}, "hard edge")
+        assert "program" in other.warnings
+        # Those that the transform cannot invert.
+        positive = _skewed(rng, (4, 200))
+        own = np.log(positive["r"]) * 2.5 - 2.5 * positive["r"]
+        positive["r"][0, :2] = -1
+        run = self.bridged({**positive, "lp__": own}, "skewed")
+        np.testing.assert_array_equal(run.lp, [own[0, 2:], *own[1:, :198]])
+        assert run.is_reliable
+
+    def test_what_a_passed_score_says_is_true(self, rng: np.random.Generator) -> None:
+        case = CASES["gaussian"]
+        for shift, words in ((0.0, "are, up to chance, those"), (1.0, "are not those")):
+            fit = {"b": _line(rng, (4, 500))["b"] + shift}
+            run = stanct.bridge(case.model, LINE.data, fit, seed=1)
+            assert words in next(c.message for c in run.diagnostics if c.name == "score")
+
+    def test_the_data_are_others_also_after_tempering(self, rng: np.random.Generator) -> None:
+        fit = _skewed(rng, (4, 300))
+        lp = 2.5 * np.log(fit["r"]) - 1.5 * fit["r"]
+        case, fit = CASES["skewed"], {**fit, "lp__": lp}
+        before = stanct.bridge(case.model, SKEWED.data, fit, search=False, seed=1)
+        run = stanct.bridge(
+            case.model, SKEWED.data, fit, search=False, seed=1,
+            escalate=True, method="gibbs", draws=200, progress=False,
+        )  # fmt: skip
+        assert not isinstance(run, BridgeRun) and "program" in run.warnings
+        kept, first = (
+            next(one for one in r.diagnostics if one.name == "program") for r in (run, before)
+        )
+        assert kept == first
+        assert "because checks of the bridge failed: program" in " ".join(
+            "".join(screen(run)).split()
+        )
 
     def test_chains_that_disagree(self, rng: np.random.Generator) -> None:
         fit = _line(rng, (4, 200))
@@ -324,6 +374,8 @@ class TestOptions:
         run = stanct.bridge(CASES["skewed"].model, SKEWED.data, _skewed(rng, (1, 1000)), seed=1)
         assert np.isnan(run.evidence.between_error)
         assert abs(run.evidence.log_z - SKEWED.log_z) < 4 * run.evidence.std_error
+        told = " ".join(" ".join(screen(run)).split())
+        assert ": 1 chain of 1000 draws" in told and "no chains can be compared" in told
 
     def test_the_user_s_form_is_bridged(self, tmp_path: Path, rng: np.random.Generator) -> None:
         """A fit has the parameters that the user wrote, not those of another form."""

@@ -64,7 +64,7 @@ def test_names_are_those_of_the_program_and_all_values_those_of_other_names() ->
     theta = own.constrain(x)
     assert np.array_equal(theta, other.constrain(x))
     assert own.unconstrain(theta) == pytest.approx(x)
-    assert own.unconstrained(theta[None])[0] == pytest.approx(x)
+    assert own.unconstrained(theta[None])[0][0] == pytest.approx(x)
     variables = own.variables(x[None], seed=1)
     inits = {name: values[0] for name, values in variables.items() if name not in ("goto", "not")}
     assert own.unconstrain(inits) == pytest.approx(x)

@@ -16,7 +16,7 @@ from stanct.api.tempering import temper
 from stanct.bases.pilots import Piloted
 from stanct.bases.unseen import unseen_modes
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.common.errors import SamplingError, StanctError
+from stanct.common.errors import SamplingError, StanctError, counted
 from stanct.common.seeds import Seeds, fresh_seed
 from stanct.common.settings import Flag, Whole, check_fields, declared
 from stanct.engines import embedded
@@ -38,7 +38,7 @@ from stanct.runs.bridge import BridgeRun
 from stanct.runs.chain_files import BY_SAMPLING
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.foreign import Fit, sampled
-from stanct.runs.verdicts import mendable
+from stanct.runs.verdicts import failures, mendable
 from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._method import Method
 from stanct.samplers._two_stages import noting_two_stages
@@ -142,7 +142,8 @@ def bridge(
         in two stages belong to the search.
     escalate
         Whether to temper from the fit if a check fails. The result is then a tempered run, whose
-        provenance has the bridge's log Z and warnings under ``"bridge"``.
+        provenance has the bridge's log Z and warnings under ``"bridge"``. A failed check `program`
+        stays in it, because no run tells whether the data or the fit are the wrong ones.
     method
         With `escalate`, the method; ``"auto"`` by default. The base is the Gaussian of the fit.
         Where the fit has missed modes, the default searches for all of them, also from the fit and
@@ -200,8 +201,8 @@ class _Bridging:
         chains, draws, dimension = self.draws.x.shape
         if draws < FEWEST_DRAWS or chains * draws < 4 * dimension:
             raise StanctError(
-                f"{chains} chains of {draws} draws are too few for a bridge in {dimension} "
-                "dimensions.",
+                f"{counted(chains, 'chain')} of {draws} draws are too few for a bridge in "
+                f"{dimension} dimensions.",
                 remedy=f"It needs {FEWEST_DRAWS} draws of each chain and {4 * dimension} in all.",
             )
         if (again := resampled(self.draws.x)) > MOST_RESAMPLED:
@@ -225,7 +226,7 @@ class _Bridging:
 
     def run(self) -> tuple[BridgeRun, Piloted | None]:
         """The finished bridge, and what the search found."""
-        x, log_density, lost = self._inside()
+        x, log_density, lp, lost = self._inside()
         chains, draws, dimension = x.shape
         first, second = halves(draws)
 
@@ -261,7 +262,7 @@ class _Bridging:
             **_ratios("warp", warped),
             reshuffled=np.array(reshuffled),
             log_density=log_density,
-            lp=np.zeros((0, 0)) if self.draws.lp is None or lost else self.draws.lp,
+            lp=lp,
             provenance={**self._provenance(chains, draws, lost, unseen), "score": score},
         )
         searched = self.settings.search
@@ -271,9 +272,13 @@ class _Bridging:
             run = noting_two_stages(run, self.target, self.ledger, seed, spent=paid)
         return run, unseen
 
-    def _inside(self) -> tuple[Array, Array, float]:
-        """Draws with finite log densities in chains of equal length, these, and the share lost."""
+    def _inside(self) -> tuple[Array, Array, Array, float]:
+        """Draws with finite log densities in chains of equal length, these, lp, and what was lost.
+
+        The last is the share of the fit's draws.
+        """
         x = self.draws.x
+        lp = np.zeros((0, 0)) if self.draws.lp is None else self.draws.lp
         chains, draws, dimension = x.shape
         log_density = self.densities(x.reshape(-1, dimension)).reshape(chains, draws)
         kept = np.isfinite(log_density)
@@ -285,9 +290,12 @@ class _Bridging:
             )
         if not kept.all():
             rows = [np.flatnonzero(one)[:shortest] for one in kept]
-            x = np.array([one[own] for one, own in zip(x, rows, strict=True)])
-            log_density = np.array([one[own] for one, own in zip(log_density, rows, strict=True)])
-        return x, log_density, float(max(self.draws.lost, 1 - kept.mean()))
+
+            def left(values: Array) -> Array:
+                return np.array([one[own] for one, own in zip(values, rows, strict=True)])
+
+            x, log_density, lp = left(x), left(log_density), left(lp) if lp.size else lp
+        return x, log_density, lp, float(max(self.draws.lost, 1 - kept.mean()))
 
     def _score(self, x: Array, base: GaussianBase) -> dict[str, float] | None:
         """Whether gradients at some draws are those of the density that the draws have."""
@@ -352,9 +360,11 @@ def _escalated(
             f"The method {tempered.method!r} estimates no evidence.",
             remedy="Pass another method, such as 'joint' or 'parallel_tempering'.",
         )
+    failed = failures(run.diagnostics)
     record = {
         "log_z": run.bare_evidence.log_z,
-        "warnings": list(run.warnings),
+        "warnings": [one.name for one in failed],
+        "program": [asdict(one) for one in failed if one.name == "program"],
         "fit": str(run.provenance["fit"]),
     }
     return replace(tempered, provenance={**tempered.provenance, "bridge": record})

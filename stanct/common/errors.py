@@ -23,6 +23,11 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
     return f"{', '.join(names[:most])}{', …' if len(names) > most else ''}"
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things: ``1 chain``, ``4 chains``."""
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
 def _shown(text: str) -> str:
     """A text as messages show it: of a few lines, and of characters that can be printed."""
     short = _LONG_WORD.sub(lambda word: shortened(word[0], _LONGEST_WORD), text)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from stanct.common.arrays import Array
+from stanct.common.errors import counted
 from stanct.estimates.bridge import Bridge, by_importance, swapped_evidence
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence
@@ -22,6 +23,7 @@ from stanct.runs.verdicts import least, most
 
 ESCALATE = "Pass escalate=True (--escalate), which tempers from this fit."
 MORE_DRAWS = "Fit again with more draws."
+FIRST = "First see to the check `program`."
 # An unseen share of the mass moves log Z by as much.
 MOST_UNSEEN = 0.01
 MOST_LOST = 0.01
@@ -59,7 +61,8 @@ class BridgeRun(EvidenceRun):
     log_density : shape (chains, draws)
         −φ at the draws, with all constants.
     lp : shape (chains, draws)
-        The fit's own ``lp__``, which may differ from it by a constant; empty if the fit has none.
+        The fit's own ``lp__``, which may differ from it by a constant, and is not finite where the
+        fit does not tell; empty if the fit has none.
 
     The other attributes are those of `Run`.
     """
@@ -122,7 +125,7 @@ class BridgeRun(EvidenceRun):
             "the plain bridge" if other[0] == plain.log_z else "importance sampling from its normal"
         )
         allowed = MOST_SPREAD * evidence.within_error + 0.01
-        return (
+        checks = (
             *self._fit_checks(),
             *self._unseen_checks(),
             *_side_checks(self._warp),
@@ -141,20 +144,26 @@ class BridgeRun(EvidenceRun):
                        f"Warp-III and {its}",
                        f"These are draws of an approximation, or have not converged. {ESCALATE}"),
         )  # fmt: skip
+        if all(one.passed for one in checks if one.name == "program"):
+            return checks
+        # Nothing else can be mended first, and to temper would hide that the data are others.
+        return tuple(one if one.name == "program" else replace(one, remedy=FIRST) for one in checks)
 
     def _fit_checks(self) -> tuple[Check, ...]:
         """Check that the draws belong to the program, and that their chains agree."""
         lost = self.provenance["lost"]
+        origin = f"the draws of {self.provenance['fit']}" if lost else "the fit's draws"
         rate = max(map(r_hat, (self.log_density, *np.moveaxis(self.z, -1, 0))))
+        alone = " within the only chain" * (self.chains == 1)
         moving = effective_size(self.log_density, method="bulk")
         checks = [
             most("lost", lost, MOST_LOST,
-                 f"{lost:.1%} of the fit's draws were left out, or have no finite unconstrained "
-                 "value or density.",
+                 f"{lost:.1%} of {origin} were left out, or have no finite unconstrained value or "
+                 "density.",
                  "See that no chain was cut short and that these are its data, or write the fit "
                  "with more digits (sig_figs=18)."),
             check("r_hat", rate, 1.05, not rate > 1.05,
-                  f"Split R-hat of log density and parameters is up to {rate:.3f}.",
+                  f"Split R-hat of log density and parameters is up to {rate:.3f}{alone}.",
                   f"The chains of the fit have not converged. {MORE_DRAWS} {ESCALATE}"),
             least("mixing", moving, 100,
                   f"The fit's log densities are worth {moving:.0f} draws.",
@@ -164,10 +173,12 @@ class BridgeRun(EvidenceRun):
         # Where the density ends at an edge, draws of it miss −1 by what it is there.
         if score is not None and np.isfinite(self.plain_base_ratio).all():
             worst, limit = score["worst"], score["limit"]
+            are = "are not" if worst > limit else "are, up to chance,"
             checks.append(
                 most("score", worst, limit,
-                     "Gradients at the draws are not those of a posterior, E[z ∂ log p] = −1 and "
-                     f"the like, by up to {worst:.1f} standard errors (limit {limit:.1f}).",
+                     f"Gradients at the draws {are} those of a posterior, E[z ∂ log p] = −1 and "
+                     f"the like: they are off by up to {worst:.1f} standard errors (limit "
+                     f"{limit:.1f}).",
                      "These are draws of an approximation or of other data, or their chains have "
                      f"not converged. {ESCALATE}")
             )  # fmt: skip
@@ -179,10 +190,11 @@ class BridgeRun(EvidenceRun):
                      "A divergence says that chains turn back from a part of the posterior. Fit "
                      f"with adapt_delta=0.99 or in another form. {ESCALATE}")
             )  # fmt: skip
-        if self.lp.size:
-            gaps = self.log_density - self.lp
+        told = np.isfinite(self.lp)
+        if told.any():
+            gaps = (self.log_density - self.lp)[told]
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
-            allowed = LP_TOLERANCE + LP_ROUNDING * float(np.median(np.abs(self.lp)))
+            allowed = LP_TOLERANCE + LP_ROUNDING * float(np.median(np.abs(self.lp[told])))
             checks.append(
                 most("program", gap, allowed,
                      f"The fit's lp__ and the program differ by a constant to within {gap:.2g}.",
@@ -204,7 +216,7 @@ class BridgeRun(EvidenceRun):
         )  # fmt: skip
 
     def _shape(self) -> str:
-        return f"{self.chains} chains of {self.draws} draws of {self.provenance['fit']}"
+        return f"{counted(self.chains, 'chain')} of {self.draws} draws of {self.provenance['fit']}"
 
 
 def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stanct.common.arrays import Array, joined_rows
+from stanct.common.errors import counted
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.mixing import effective_size, r_hat
@@ -109,7 +110,7 @@ class CopyRun(Run):
         return {"statistics": joined_rows(self.statistics, more.statistics)}
 
     def _shape(self) -> str:
-        return f"{self.chains} chains of {self.draws} draws of {self.copies} copies"
+        return f"{counted(self.chains, 'chain')} of {self.draws} draws of {self.copies} copies"
 
     def _stored_values(self) -> dict[str, Any]:
         return {"statistics": self.statistics}

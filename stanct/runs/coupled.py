@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array, joined_rows
+from stanct.common.errors import counted
 from stanct.estimates.pairs import PairEstimator
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
@@ -118,7 +119,7 @@ class CoupledRun(EvidenceRun):
         return {**named, "beta": self.beta, "log_weight": self.target_log_weights}
 
     def _shape(self) -> str:
-        return f"{self.chains} chains of {self.draws} draws"
+        return f"{counted(self.chains, 'chain')} of {self.draws} draws"
 
     def _joined(self, more: Any) -> dict[str, Any]:
         return {"statistics": joined_rows(self.statistics, more.statistics)}

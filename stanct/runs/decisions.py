@@ -12,9 +12,17 @@ from stanct.runs.diagnostics import enough_in_words
 def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
     """One sentence for each step of the default, and one for the method that confirms it.
 
+    Before them, one says why a bridge was not enough, or what the chains of its fit do not tell.
     In a run's provenance, ``"steps"`` are those of the default, and ``"confirmed"`` is what the
     second method found. A run of a method by name has neither.
     """
+    if bridged := provenance.get("bridge"):
+        yield (
+            f"It tempered from {bridged['fit']}, because checks of the bridge failed: "
+            f"{', '.join(bridged['warnings'])}."
+        )
+    if "fit" in provenance and provenance["settings"]["chains"] == 1:
+        yield "The fit has one chain, or names none (chain__), so that no chains can be compared."
     before: Mapping[str, Any] = {}
     for step in provenance.get("steps", ()):
         if not before:

@@ -161,6 +161,15 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
     return (found,)
 
 
+def fit_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
+    """The failed check `program` of the bridge from which a run was tempered, if it failed.
+
+    The provenance's ``"bridge"`` has it. The run itself cannot tell that the data are the wrong
+    ones.
+    """
+    return tuple(Check(**one) for one in facts.get("bridge", {}).get("program", ()))
+
+
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
     """Check that log Z is not below that of draws in two stages, where the target allows them.
 

@@ -112,9 +112,8 @@ def is_fit(value: Any) -> bool:
 class Unconstrained:
     """Draws of a fit in the unconstrained space of a program, shape (chains, draws, D).
 
-    `lp` is None also where draws were lost, so that rows do not correspond. Those are lost which
-    the transform cannot invert, or which were cut from longer chains. For the rest see
-    `ForeignFit`.
+    `lp` has the rows of the draws that are left. Those are lost which the transform cannot invert,
+    or which were cut from longer chains. For the rest see `ForeignFit`.
     """
 
     x: Array = field(repr=False)
@@ -140,19 +139,21 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
         raise StanctError(
             f"There is no draw in {found.origin}.", remedy="Pass a fit with hundreds of draws."
         )
-    parts = [target.unconstrain(block, chain, rng) for chain in range(chains)]
-    shortest = min(len(part) for part in parts)
+    parts = [target.unconstrained_rows(block, chain, rng) for chain in range(chains)]
+    shortest = min(len(part) for part, _ in parts)
     if shortest < draws / 2:
         raise StanctError(
             f"Most draws of {found.origin} are outside the support of the program's parameters"
             f"{_why_outside(target, mended)}.",
             remedy="Is this a fit of this program, with these data, written with enough digits?",
         )
-    x = np.array([part[:shortest] for part in parts])
-    lost = 1 - (1 - found.lost) * sum(map(len, parts)) / (chains * draws)
+    x = np.array([part[:shortest] for part, _ in parts])
+    lost = 1 - (1 - found.lost) * sum(len(part) for part, _ in parts) / (chains * draws)
     # A unit vector has lost its length, of which Stan's lp__ has a term.
     has_lengths = "unit_vector" in types.values()
-    lp = found.lp if shortest == draws and not has_lengths else None
+    lp = None if has_lengths else found.lp
+    if lp is not None:
+        lp = np.array([own[rows[:shortest]] for own, (_, rows) in zip(lp, parts, strict=True)])
     return Unconstrained(x, lp, lost, found.origin, found.divergent)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, counted
 from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.tail import Tail
@@ -167,7 +167,7 @@ class PowerRun(RungsRun):
         return self._averaged(more, "divergent", "lost")
 
     def _shape(self) -> str:
-        return f"{self.chains} chains of {self.draws} draws at {self.betas.size} powers"
+        return f"{counted(self.chains, 'chain')} of {self.draws} draws at {self.betas.size} powers"
 
 
 def _log_mean(logs: Array) -> tuple[float, float, Tail]:

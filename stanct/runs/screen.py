@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from stanct.common.errors import counted
 from stanct.estimates.naming import FEW, by_interest
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
@@ -63,7 +64,7 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
     gradients = f"{run.gradients:,} gradients"
     yield _told(
         "Done",
-        f"{run.made_by} {does}: {run.chains} chains of {run.draws} draws, {gradients}, "
+        f"{run.made_by} {does}: {counted(run.chains, 'chain')} of {run.draws} draws, {gradients}, "
         f"{run.provenance['seconds']:.1f} s, engine {run.engine}, seed {run.settings['seed']}. "
         + " ".join(decisions(run.provenance)),
     )

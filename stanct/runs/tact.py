@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array
+from stanct.common.errors import counted
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.runs.diagnostics import LOOK_FOR_REJECTIONS, MORE, Check, check, interrupted_check
 from stanct.runs.evidence_run import DrawsRun
@@ -106,7 +107,7 @@ class TactRun(DrawsRun):
         return {"energy": self.energy}
 
     def _shape(self) -> str:
-        return f"{self.chains} chains of {self.draws} draws"
+        return f"{counted(self.chains, 'chain')} of {self.draws} draws"
 
     def _headline(self) -> str:
         tempered = self.method_settings["tempering"]

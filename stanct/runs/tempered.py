@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from stanct.common.arrays import Array, joined_rows
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, counted
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.counts import COUNTS, count_evidence
@@ -266,7 +266,7 @@ class TemperedRun(EvidenceRun):
 
     def _shape(self) -> str:
         kept = f" ({self.kept.size} with x)" if self.is_thinned else ""
-        return f"{self.chains} chains of {self.draws} draws{kept}"
+        return f"{counted(self.chains, 'chain')} of {self.draws} draws{kept}"
 
     def _joined(self, more: Any) -> dict[str, Any]:
         return {

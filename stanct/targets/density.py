@@ -265,8 +265,8 @@ class Density:
         except RuntimeError as cause:
             raise ValueError(str(cause)) from cause
 
-    def unconstrained(self, theta: Array) -> Array:
-        """Return the unconstrained points of rows of `theta`, without those that have none.
+    def unconstrained(self, theta: Array) -> tuple[Array, Array]:
+        """Return the unconstrained points of rows of parameters, and which rows have none.
 
         Parameters
         ----------
@@ -275,13 +275,10 @@ class Density:
 
         Returns
         -------
-        shape (m, D), m ≤ n
+        shape (n, D) and shape (n,)
+            The points, and True at each row of them that is not to be used.
         """
-        found, failed = self._inverted(np.ascontiguousarray(theta, float))
-        return found[~failed]
-
-    def _inverted(self, theta: Array) -> tuple[Array, Array]:
-        """The unconstrained points of rows of parameters, and which rows have none."""
+        theta = np.ascontiguousarray(theta, float)
         found = np.empty((len(theta), self.dimension))
         given, made, handle, call = theta.ctypes.data, found.ctypes.data, self.handle, self._invert
         step, width = theta.strides[0], found.strides[0]
@@ -300,7 +297,7 @@ class Density:
         theta = np.empty((len(rows), len(self.names)))
         for part in self._pace.parts(len(rows)):
             variables_at(self._constrain, self.handle, False, rows[part], theta[part], 0)
-        found, failed = self._inverted(theta)
+        found, failed = self.unconstrained(theta)
         found[failed] = np.nan
         return found
 

@@ -205,6 +205,14 @@ class ProgramTarget:
         """Return the unconstrained points of one chain of the density program, shape (draws, D).
 
         Draws that the transform cannot invert, such as a bound reached by rounding, are left out.
+        """
+        return self.unconstrained_rows(block, chain, rng)[0]
+
+    def unconstrained_rows(
+        self, block: DrawBlock, chain: int, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """The points of `unconstrain`, and of which draws of the chain they are, shape (m,).
+
         The length of an unconstrained unit vector is not in the draws and is independent of its
         direction. It is drawn from its distribution, that of the length of a standard normal
         vector.
@@ -220,12 +228,13 @@ class ProgramTarget:
             elements = math.prod(values.shape[1:])
             columns.append(flat.reshape(len(values), elements))
             width += elements
-        x = self.density.unconstrained(np.concatenate(columns, axis=1))
+        found, failed = self.density.unconstrained(np.concatenate(columns, axis=1))
+        x = found[~failed]
         for index in self._unit_vectors:
             direction = x[:, index]
             length = np.sqrt(rng.chisquare(len(index), size=(len(x), 1)))
             x[:, index] = direction / np.linalg.norm(direction, axis=1, keepdims=True) * length
-        return x
+        return x, np.flatnonzero(~failed)
 
     @property
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
