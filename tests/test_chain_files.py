@@ -57,11 +57,11 @@ def test_a_short_chain_is_left_out_and_counted(tmp_path: Path) -> None:
     assert isinstance(found, Chains)
     np.testing.assert_array_equal(found.draws[..., 2], DRAWS[[0, 1, 3]])
     assert found.lost == pytest.approx(12 / 312)
-    assert found.left_out == " (without out_3.csv, which has 12 draws)"
+    assert found.left_out == " (without all of a chain: out_3.csv has 12 draws)"
     assert read_fit([str(file) for file in files], {"x": ()}).lost == found.lost
     almost = read_chains(written(tmp_path, [rows(x[: 100 - c]) for c, x in enumerate(DRAWS)]))
     assert isinstance(almost, Chains) and almost.draws.shape[:2] == (4, 97)
-    assert almost.left_out == " (of the first 97 draws)"
+    assert almost.left_out == " (of the first 97 draws, as out_4.csv has no more)"
 
 
 def test_a_killed_chain_ends_before_its_last_line(tmp_path: Path) -> None:
@@ -70,6 +70,79 @@ def test_a_killed_chain_ends_before_its_last_line(tmp_path: Path) -> None:
     found = read_chains(written(tmp_path, chains))
     assert isinstance(found, Chains) and found.draws.shape == (4, 99, 3)
     assert "without the last line of out_3.csv, which is not whole" in found.left_out
+
+
+@pytest.mark.parametrize(("samples", "thin", "warmup"), [(100, 1, 0), (298, 3, 0), (199, 2, 15)])
+def test_rows_that_the_header_announces_are_counted(
+    samples: int, thin: int, warmup: int, tmp_path: Path
+) -> None:
+    """All files end early, in the middle of a number: they look whole but for their headers."""
+    head = (
+        "# method = sample", f"#   num_samples = {samples} (Default)", "#   num_warmup = 30",
+        f"#   save_warmup = {'true' if warmup else 'false'}", f"#   thin = {thin}",
+    )  # fmt: skip
+    chains = [rows(np.zeros(warmup)) + rows(x) for x in DRAWS]
+    whole = read_chains(written(tmp_path, chains, head))
+    assert isinstance(whole, Chains) and whole.lost == 0 and not whole.left_out
+    assert whole.draws.shape[:2] == (4, 100)
+    cut = [[*lines[: warmup + 59], lines[warmup + 59][:-3]] for lines in chains]
+    found = read_chains(written(tmp_path, cut, head))
+    assert isinstance(found, Chains)
+    np.testing.assert_array_equal(found.draws[..., 2], DRAWS[:, :59])
+    assert found.lost == pytest.approx(0.41)
+    assert found.left_out.startswith(" (out_1.csv has 59 of 100 draws, out_2.csv has 59 of ")
+    one = read_chains(written(tmp_path, [*chains[:3], cut[3]], head))
+    assert isinstance(one, Chains) and one.draws.shape[:2] == (3, 100)
+    assert one.lost == pytest.approx(0.25)
+    assert one.left_out == " (without all of a chain: out_4.csv has 59 of 100 draws)"
+
+
+def test_folders_are_read_together(tmp_path: Path) -> None:
+    for name, part in (("a", DRAWS[:2]), ("b", DRAWS[2:])):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, [rows(x) for x in part])
+    np.testing.assert_array_equal(x_of([tmp_path / "a", tmp_path / "b"]), DRAWS)
+
+
+def test_a_number_that_is_none_is_named(tmp_path: Path) -> None:
+    chains = [rows(x) for x in DRAWS]
+    chains[2][6] = "0,0,nan"
+    with pytest.raises(
+        StanctError, match=r"`x` is not a finite number in draw 7 of .*out_3\.csv\."
+    ):
+        x_of(written(tmp_path, chains))
+    chains[2][6] = "0,0,one"
+    with pytest.raises(StanctError, match=r"out_3\.csv is no CSV file of draws: .*[^.]\. Pass"):
+        x_of(written(tmp_path, chains))
+
+
+@pytest.mark.parametrize("chained", [True, False])
+@pytest.mark.parametrize(
+    ("separator", "decimal"), [(",", "."), (";", "."), (";", ","), ("\t", ".")]
+)
+def test_tables_by_their_separator(
+    separator: str, decimal: str, chained: bool, tmp_path: Path
+) -> None:
+    """And with words in a column that is no parameter."""
+    frame = pd.DataFrame({"x": DRAWS.ravel(), "note": "1,5; of old", "z[1,2]": 1.5})
+    if chained:
+        frame["chain__"] = np.repeat([1, 2, 3, 4], 100)
+    frame.to_csv(tmp_path / "draws.csv", index=False, sep=separator, decimal=decimal)
+    expected = DRAWS if chained else DRAWS.reshape(1, -1)
+    assert x_of([tmp_path / "draws.csv"]) == pytest.approx(expected, abs=1e-15)
+
+
+def test_lines_that_end_with_a_separator(tmp_path: Path) -> None:
+    file = tmp_path / "draws.csv"
+    file.write_text("\n".join(["y,x", *(f"9,{x!r}," for x in map(float, DRAWS[0]))]) + "\n")
+    np.testing.assert_array_equal(x_of([file]), DRAWS[:1])
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    for text in ("", "chain__,x\n"):
+        (tmp_path / "draws.csv").write_text(text)
+        with pytest.raises(StanctError, match=r"draws\.csv has no draws"):
+            x_of([tmp_path / "draws.csv"])
 
 
 def test_profiles_are_passed_over(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ SOME = ((1, 1), (2, 1), (1, 2), (1, 3), (2, 3))
 def refused(form: str, draws: dict[str, np.ndarray], folder: Path) -> Any:
     """A fit that cannot be read."""
     broken = folder / "broken.csv"
-    broken.write_text("lp__,s\n1,two\n", encoding="utf-8")
+    broken.write_text("Gradient took\n1e-05 s\n1, 2, 3, 4\n", encoding="utf-8")
     other = folder / "other.csv"
     other.write_text("lp__,t\n1,2\n", encoding="utf-8")
     return {
@@ -248,6 +248,10 @@ def refused(form: str, draws: dict[str, np.ndarray], folder: Path) -> Any:
         "words": {**draws, "s": np.full((2, 5), "two")},
         "a column is missing": pd.DataFrame(
             {"s": [1.0], **{f"a[{i},{j}]": [1.0] for i, j in SOME}}
+        ),
+        "the last column is missing": frame(draws, "a[{},{}]").drop(columns=["a[1,3]", "a[2,3]"]),
+        "no number in a row": frame(draws, "a[{},{}]").replace(
+            {"a[1,2]": {draws["a"][1, 3, 0, 1]: "oops"}}
         ),
         "type": 3,
         "file": folder / "nowhere.csv",
@@ -263,14 +267,16 @@ REFUSED = {
     "parameter": "has no draws of the parameter `s`",
     "shape": r"have shape \(2, 5, 2, 2\); the program and the data need \(chains, draws, 2, 3\)",
     "lengths": "different numbers of draws",
-    "infinite": "Draws of `s` in the mapping of draws are not finite",
+    "infinite": r"`s` is not a finite number in draw 1 of chain 1 of the mapping of draws, the fir",
     "words": "Draws of `s` are not numbers",
-    "a column is missing": "Draws of `a` in the DataFrame are not finite, or an element has no",
+    "a column is missing": r"The DataFrame has no column of `a\[2,2\]`",
+    "the last column is missing": r"The DataFrame has no column of `a\[1,3\]`",
+    "no number in a row": r"`a\[1,2\]` is not a finite number in row 9 of the DataFrame\.",
     "type": "A fit of the type 'int' cannot be read",
     "file": r"nowhere\.csv cannot be read",
     "netCDF": r"There is no file .*nowhere\.nc",
     "no netCDF": r"other\.nc cannot be read",
-    "no number": "is no CSV file of draws",
+    "no number": r"broken\.csv is no CSV file of draws: .*[^.]\. Pass",
     "columns": "have different columns",
     "empty": "has no CSV files",
 }
@@ -361,9 +367,9 @@ TWO = "parameters { vector[2] x; } model { x ~ std_normal(); }"
     ("first", "second", "words"),
     [
         ("x[1]", "x[1]", r"Two columns .*named 'x.1"),
-        ("x[1]", "x[1000000000]", r"shape \(1, 60, 1000000000\)"),
-        ("x[1]", "x[3]", r"shape \(1, 60, 3\)"),
-        ("x[1]", "x[1,2]", "shape|not finite"),
+        ("x[1]", "x[1000000000]", r"no column of `x\[2\]`"),
+        ("x[1]", "x[3]", r"no column of `x\[2\]`"),
+        ("x[1]", "x[1,2]", r"no column of `x\[2\]`"),
         ("x[2]", "x[1]", ""),
         ("x[0]", "x[1]", ""),
     ],
@@ -405,3 +411,9 @@ def test_packed_files_and_chains_of_different_lengths(
     frame = pd.DataFrame({"chain": [1] * 60 + [2] * 40, "x[1]": range(100), "x[2]": range(100)})
     found = read_fit(frame, {"x": (2,)})
     assert found.variables["x"].shape == (2, 40, 2) and found.lost == pytest.approx(0.2)
+    assert found.origin == "the DataFrame (of the first 40 draws, as chain 2 has no more)"
+    frame.loc[99, "chain"] = np.nan
+    assert (
+        "39 draws, as chain 2 has no more; without 1 row of no"
+        in read_fit(frame, {"x": (2,)}).origin
+    )

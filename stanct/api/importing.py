@@ -138,8 +138,7 @@ class _Found:
         found = self.draws.variables.get(self.target.prefix + name)
         if found is None:
             raise StanctError(
-                f"{self.draws.origin[0].upper()}{self.draws.origin[1:]} has no "
-                f"`{self.target.prefix}{name}`.",
+                f"{self.draws.has} no `{self.target.prefix}{name}`.",
                 remedy="Pass the files that the exported program wrote.",
             )
         # In the order in which a saved run has them, for the same sums to the last digit.

@@ -296,7 +296,7 @@ def _evidence(parser: argparse.ArgumentParser) -> None:
 def _bridge(parser: argparse.ArgumentParser) -> None:
     _add_program(parser)
     _add(parser, "data", metavar="DATA", help="JSON file of the fit's data; - for none")
-    told = "CmdStan's CSV files, a folder of them, or ArviZ's netCDF file"
+    told = "CmdStan's CSV files, folders of them, ArviZ's netCDF file, or a CSV table of all draws"
     _add(parser, "fit", metavar="FIT", nargs="+", help=told)
     _add(parser, "--seed", type=int)
     _add(parser, "--reshuffles", type=int, default=4, metavar="N")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, first_few
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 NAMES_OF_CHAINS = ("chain__", ".chain", "chain")
 NAMES_OF_DRAWS = ("draw__", ".draw", "draw", "iter__", ".iteration", "iteration")
 _SETTING = re.compile(
-    r"#\s*(?P<name>method|num_warmup|warmup|save_warmup|thin)\s*=\s*(?P<value>\w+)"
+    r"#\s*(?P<name>method|num_samples|num_warmup|warmup|save_warmup|thin)\s*=\s*(?P<value>\w+)"
 )
 # Methods of CmdStan whose files hold draws of an approximation.
 _APPROXIMATE = ("pathfinder", "variational", "laplace")
 BY_SAMPLING = "Pass draws by sampling (method = sample), or let stanct temper the program."
-_AS_WRITTEN = "Pass CmdStan's own files, as they were written."
+_AS_WRITTEN = "Pass CmdStan's own files as they were written, or one table of all draws."
+_DECIMAL_COMMA = re.compile(r"\d,\d")
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,13 @@ class Chains:
     """The draws of several files, shape (chains, draws, columns), and the names of the columns.
 
     `left_out` tells which draws are not among them, in words after the name of the files; empty if
-    none. `lost` is their share.
+    none. `lost` is their share, also of those that a file's header announces. `files` are those of
+    the chains.
     """
 
     names: tuple[str, ...]
     draws: Array = field(repr=False)
+    files: tuple[Path, ...]
     left_out: str
     lost: float
 
@@ -48,16 +51,23 @@ class _Chain:
     file: Path
     names: tuple[str, ...]
     rows: Array
+    wanted: int
     cut: bool
+
+    @property
+    def in_words(self) -> str:
+        """How many draws it has, and how many its header announces if these are more."""
+        has = len(self.rows)
+        return f"{self.file.name} has {has}{f' of {self.wanted}' * (self.wanted > has)} draws"
 
 
 def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
     """The draws of files, after warm-up: chains, or one table of all draws.
 
-    Files of profiles are passed over. The last line of a chain that was killed is left out where it
-    is not whole. Where chains are of different lengths, so many of the longest are kept that most
-    draws remain. Raises `StanctError` if a file cannot be read, is of an approximation, or has
-    other columns than the first.
+    Files of profiles are passed over. The last line of a chain that was killed is left out: it need
+    not be whole, even if it has all of its fields. Where chains are of different lengths, so many
+    of the longest are kept that most draws remain. Raises `StanctError` if a file cannot be read,
+    is of an approximation, or has other columns than the first.
     """
     texts = {file: _lines(file) for file in files}
     texts = {file: lines for file, lines in texts.items() if not _is_profile(lines)}
@@ -79,16 +89,17 @@ def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
     length = len(longest[count - 1].rows)
     kept = [chain for chain in chains if chain in longest[:count]]
     draws = np.stack([chain.rows[:length] for chain in kept])
-    total = sum(len(chain.rows) for chain in chains)
-    said = [
-        f"without {chain.file.name}, which has {len(chain.rows)} draws" for chain in longest[count:]
-    ]
+    total = sum(chain.wanted for chain in chains)
+    said = [f"without all of a chain: {chain.in_words}" for chain in longest[count:]]
     said += [f"without the last line of {c.file.name}, which is not whole" for c in kept if c.cut]
     if any(len(chain.rows) > length for chain in kept):
-        said.append(f"of the first {length} draws")
+        said.append(f"of the first {length} draws, as {longest[count - 1].file.name} has no more")
+    if short := [chain.in_words for chain in kept if len(chain.rows) < chain.wanted]:
+        said.append(first_few(short))
     return Chains(
         chains[0].names,
         draws,
+        tuple(chain.file for chain in kept),
         f" ({'; '.join(said)})" if said else "",
         1 - draws.shape[0] * length / max(total, 1),
     )
@@ -113,9 +124,15 @@ def _lines(file: Path) -> list[str]:
         ) from cause
 
 
-def _fields(header: str) -> tuple[str, ...]:
+def _separator(header: str) -> str:
+    """What separates the columns: a tab or a semicolon, which no name has, or a comma."""
+    return next((mark for mark in "\t;" if mark in header), ",")
+
+
+def _fields(line: str, separator: str) -> tuple[str, ...]:
     """The fields of a line. R puts names in quotes, and some have commas: ``"z[1,1]"``."""
-    return tuple(name.strip() for name in next(csv.reader([header], skipinitialspace=True), []))
+    found = csv.reader([line], delimiter=separator, skipinitialspace=separator != "\t")
+    return tuple(name.strip() for name in next(found, []))
 
 
 def _is_profile(lines: Sequence[str]) -> bool:
@@ -123,18 +140,29 @@ def _is_profile(lines: Sequence[str]) -> bool:
 
 
 def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
-    """A table with the names of pandas, readr or R; None for a file of one chain."""
+    """A table by pandas, readr or R, with any separator; None for a file of one chain."""
     import pandas as pd
 
-    names = _fields(lines[0]) if lines else ()
-    if not {*names} & {*NAMES_OF_CHAINS, *NAMES_OF_DRAWS}:
+    if len(lines) < 2:
+        return None
+    separator = _separator(lines[0])
+    names = _fields(lines[0], separator)
+    by_stan = any(line.startswith("#") for line in lines)
+    if by_stan and not {*names} & {*NAMES_OF_CHAINS, *NAMES_OF_DRAWS}:
         return None
     for name in names:
         if names.count(name) > 1:
             raise StanctError(
                 f"Two columns of {file} are named {name!r}.", remedy="Leave one of them out."
             )
-    found = pd.read_csv(file)
+    first = lines[1].rstrip(" ")
+    decimal = "," if separator != "," and _DECIMAL_COMMA.search(first) else "."
+    # Without it, pandas takes the first column for row names where lines end with a separator.
+    index = False if first.endswith(separator) else None
+    try:
+        found = pd.read_csv(file, sep=separator, decimal=decimal, index_col=index)
+    except ValueError as cause:
+        _refuse(file, cause)
     return found.drop(columns=[name for name in found if str(name).startswith("Unnamed")])
 
 
@@ -145,17 +173,24 @@ def _chain(file: Path, lines: Sequence[str]) -> _Chain:
     plain = [line for line in lines if line and not line.startswith("#")]
     if len(plain) < 2:
         raise StanctError(f"{file} has no draws.", remedy=_AS_WRITTEN)
-    names = _fields(plain[0])
-    cut = len(_fields(plain[-1])) < len(names)
-    try:
-        rows = np.loadtxt(plain[1:-1] if cut else plain[1:], delimiter=",", ndmin=2, quotechar='"')
-    except ValueError as cause:
-        raise StanctError(
-            f"{file} is no CSV file of draws: {cause}.", remedy=_AS_WRITTEN
-        ) from cause
+    separator = _separator(plain[0])
+    names = _fields(plain[0], separator)
+    thin, before = int(settings.get("thin", 1)), 0
     if settings.get("save_warmup") in ("1", "true"):
-        warmup = int(settings.get("num_warmup", settings.get("warmup", 1000)))
-        rows = rows[-(-warmup // int(settings.get("thin", 1))) :]
-    if not len(rows):
+        before = -(-int(settings.get("num_warmup", settings.get("warmup", 1000))) // thin)
+    announced = -(-int(settings.get("num_samples", 0)) // thin)
+    cut = len(_fields(plain[-1], separator)) < len(names)
+    short = len(plain) - 1 < before + announced  # so that its last number may lack digits
+    body = plain[1:-1] if cut or short else plain[1:]
+    if len(body) <= before:
         raise StanctError(f"{file} has no draws after its warm-up.", remedy=_AS_WRITTEN)
-    return _Chain(file, names, rows, cut)
+    try:
+        rows = np.loadtxt(body, delimiter=separator, ndmin=2, quotechar='"')[before:]
+    except ValueError as cause:
+        _refuse(file, cause)
+    return _Chain(file, names, rows, max(announced, len(rows)), cut)
+
+
+def _refuse(file: Path, cause: ValueError) -> NoReturn:
+    told = str(cause).strip().rstrip(".")
+    raise StanctError(f"{file} is no CSV file of draws: {told}.", remedy=_AS_WRITTEN) from cause

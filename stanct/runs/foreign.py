@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, counted
 from stanct.engines.embedded import DrawBlock
 from stanct.estimates.arviz_bridge import read_netcdf
 from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains, refuse_approximation
+from stanct.runs.columns import COLUMN, Columns, by_name, element, elements_of, first_index
 from stanct.targets.program_target import ProgramTarget
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
 _OF_APPROXIMATIONS = frozenset({"lp_approx__", "log_g__", "log_q__"})
 LP_NAMES = ("lp__", "lp")
 DIVERGENT_NAMES = ("divergent__", "diverging")
-_COLUMN = re.compile(
-    r"(?P<name>[A-Za-z]\w*?)(?:\[(?P<list>\d+(?:,\s*\d+)*)\]|(?P<dots>(?:\.\d+)+))?$"
-)
 # Of brms: coefficients, and standard deviations and correlations of groups.
 _RENAMED = re.compile(r"b_(?!Intercept$)\w+|(?:sd|cor)_\w+__\w+")
 _REMEDY = (
@@ -86,7 +83,9 @@ class ForeignFit:
 
     `lp`, shape (chains, draws), is Stan's ``lp__``, which lacks constants. `divergent` is the share
     of the transitions that diverged, and `lost` that of the draws that were left out. The first two
-    are None if the fit does not say. `origin` tells in words where the draws come from.
+    are None if the fit does not say. `origin` tells in words where the draws come from. `columns`
+    are the elements that have a column, by variable, empty for what has no columns; and `where`
+    gives the place of a draw, by chain and draw, in words.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -94,6 +93,20 @@ class ForeignFit:
     origin: str
     divergent: float | None = None
     lost: float = 0.0
+    columns: Columns = field(default_factory=dict, repr=False)
+    where: Callable[[int, int], str] | None = field(default=None, repr=False)
+
+    @property
+    def has(self) -> str:
+        """The beginning of a sentence on what the fit has."""
+        verb = "have" if self.origin.startswith("the files") else "has"
+        return f"{self.origin[0].upper()}{self.origin[1:]} {verb}"
+
+    def place(self, chain: int, draw: int) -> str:
+        """Where a draw is, in words."""
+        if self.where is not None:
+            return self.where(chain, draw)
+        return f"draw {draw + 1} of chain {chain + 1} of {self.origin}"
 
 
 def is_fit(value: Any) -> bool:
@@ -235,10 +248,14 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
         )
     lp = found.lp if found.lp is not None and found.lp.shape in lead else None
     for name, values in variables.items():
-        if not np.isfinite(values).all():
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            chain, draw, *index = map(int, bad[0])
+            count = len(np.unique(bad[:, :2], axis=0))
             raise StanctError(
-                f"Draws of `{name}` in {found.origin} are not finite, or an element has no column.",
-                remedy="Pass the fit with all elements of all parameters.",
+                f"`{element(name, index)}` is not a finite number in {found.place(chain, draw)}"
+                f"{f', the first of {count} such draws' * (count > 1)}.",
+                remedy="Leave such draws out, or pass the fit as it was written.",
             )
     return ForeignFit(variables, lp, found.origin, found.divergent, found.lost)
 
@@ -246,16 +263,22 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
 def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
     """Draws of a parameter, shape (chains, draws, *shape)."""
     if name not in found.variables:
-        has = "have" if found.origin.startswith("the files") else "has"
         raise StanctError(
-            f"{found.origin[0].upper()}{found.origin[1:]} {has} no draws of the parameter "
-            f"`{name}`.",
+            f"{found.has} no draws of the parameter `{name}`.",
             remedy="The bridge needs all parameters of the program. Found: "
             f"{', '.join(found.variables) or 'nothing'}.{_of_brms(found.variables)}",
         )
     values = _numbers(found.variables[name], name)
     if values.shape[1:] == shape and values.ndim == len(shape) + 1:
         values = values[None]
+    own = found.columns.get(name, {})
+    first = first_index(own)
+    for index in np.ndindex(shape) if own else ():
+        if tuple(i + first for i in index) not in own:
+            raise StanctError(
+                f"{found.has} no column of `{element(name, index)}`.",
+                remedy="Pass all elements of all parameters, and the data of the fit.",
+            )
     if values.ndim != len(shape) + 2 or values.shape[2:] != shape:
         raise StanctError(
             f"Draws of `{name}` have shape {values.shape}; the program and the data need (chains, "
@@ -291,7 +314,7 @@ def read_draws(fit: Any) -> ForeignFit:
     if isinstance(fit, str | os.PathLike):
         return _read_path(Path(fit))
     if isinstance(fit, Sequence) and fit and all(isinstance(f, str | os.PathLike) for f in fit):
-        return _read_csv([Path(f) for f in fit])
+        return _read_csv([file for one in fit for file in _files(Path(one))])
     if hasattr(fit, "stan_variable") and hasattr(fit, "method_variables"):
         return _read_cmdstanpy(fit)
     group = _posterior(fit)
@@ -319,7 +342,8 @@ def _lp_of(variables: Mapping[str, Any]) -> Array | None:
 def _divergent_of(variables: Any) -> float | None:
     for name in DIVERGENT_NAMES:
         if name in variables:
-            return float(np.mean(np.asarray(variables[name], float)))
+            share = float(np.mean(np.asarray(variables[name], float)))
+            return share if np.isfinite(share) else None
     return None
 
 
@@ -328,10 +352,15 @@ def _read_path(path: Path) -> ForeignFit:
         if not path.is_file():
             raise StanctError(f"There is no file {path}.", remedy="Check the path of the fit.")
         return read_draws(read_netcdf(path))
+    return _read_csv(_files(path))
+
+
+def _files(path: Path) -> list[Path]:
+    """The CSV files of a folder, or the file itself."""
     files = sorted([*path.glob("*.csv"), *path.glob("*.csv.gz")]) if path.is_dir() else [path]
     if not files:
         raise StanctError(f"The folder {path} has no CSV files.", remedy=_REMEDY)
-    return _read_csv(files)
+    return files
 
 
 def _read_csv(files: Sequence[Path]) -> ForeignFit:
@@ -340,11 +369,15 @@ def _read_csv(files: Sequence[Path]) -> ForeignFit:
 
     found = read_chains(files)
     if isinstance(found, pd.DataFrame):
-        return replace(_read_frame(found), origin=f"the table {files[0]}")
-    variables = _by_name(found.names, found.draws)
+        return _read_frame(found, f"the table {files[0]}")
+    columns = elements_of(found.names)
+    variables = by_name(columns, found.draws)
     origin = f"the file{'s' * (len(files) > 1)} {files[0]}{found.left_out}"
     lp, divergent = _lp_of(variables), _divergent_of(variables)
-    return ForeignFit(variables, lp, origin, divergent, found.lost)
+    return ForeignFit(
+        variables, lp, origin, divergent, found.lost, columns,
+        lambda chain, draw: f"draw {draw + 1} of {found.files[chain]}",
+    )  # fmt: skip
 
 
 def _read_cmdstanpy(fit: Any) -> ForeignFit:
@@ -400,45 +433,48 @@ def _chains_first(values: Any) -> Array:
     return np.asarray(values.transpose("chain", "draw", ...).values)
 
 
-def _read_frame(frame: pd.DataFrame) -> ForeignFit:
-    frame = frame.rename(columns=_label)
+def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFit:
+    import pandas as pd
+
+    frame = frame.rename(columns=_label).reset_index(drop=True)
     column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
-    parts = [frame] if column is None else [part for _, part in frame.groupby(column, sort=True)]
-    shortest = min(len(part) for part in parts)
-    labels = [str(name) for name in frame.columns if _COLUMN.match(str(name))]
+    parts = {"1": frame} if column is None else dict(iter(frame.groupby(column, sort=True)))
+    sizes = {name: len(part) for name, part in parts.items()}
+    shortest = min(sizes.values(), default=0)
+    if not shortest:
+        raise StanctError(f"There is no draw in {origin}.", remedy=_REMEDY)
+    labels = [str(name) for name in frame.columns if COLUMN.match(str(name))]
     for label in labels:
         if labels.count(label) > 1:
             raise StanctError(
                 f"Two columns of the table are named {label!r}.", remedy="Leave one of them out."
             )
     draws = np.stack([
-        np.stack([_numbers(part[label], label)[:shortest] for label in labels], axis=1)
-        for part in parts
+        # Words are no numbers. They matter only in the columns of parameters.
+        np.stack([
+            pd.to_numeric(part[label], errors="coerce").astype(float)[:shortest]
+            for label in labels
+        ], axis=1)
+        for part in parts.values()
     ])  # fmt: skip
-    variables = _by_name(labels, draws)
-    lost = 1 - len(parts) * shortest / max(len(frame), 1)
-    return ForeignFit(variables, _lp_of(variables), "the DataFrame", _divergent_of(variables), lost)
-
-
-def _by_name(labels: Sequence[str], draws: Array) -> dict[str, Array]:
-    """Variables of shape (chains, draws, ...) from columns, shape (chains, draws, columns).
-
-    A variable without all of its elements is not a number. Raises `StanctError` if two columns have
-    the same name.
-    """
-    variables: dict[str, Array] = {}
-    for name, elements in _elements(labels).items():
-        first = 0 if any(0 in index for index in elements) else 1  # ArviZ counts from 0
-        rank = len(next(iter(elements)))
-        whole = all(len(index) == rank for index in elements)
-        shape = tuple(max(index) + 1 - first for index in zip(*elements, strict=False))
-        if whole and math.prod(shape) == len(elements):
-            # Sorted indices are in the order of the elements of an array.
-            columns = [elements[index] for index in sorted(elements)]
-            variables[name] = draws[:, :, columns].reshape(*draws.shape[:2], *shape)
-        else:
-            variables[name] = np.broadcast_to(np.nan, (*draws.shape[:2], *shape))
-    return variables
+    rows = [part.index for part in parts.values()]
+    columns = elements_of(labels)
+    variables = by_name(columns, draws)
+    said = []
+    if max(sizes.values()) > shortest:
+        least = str(min(sizes, key=lambda name: sizes[name])).removesuffix(".0")
+        said.append(f"of the first {shortest} draws, as chain {least} has no more")
+    if without := len(frame) - sum(sizes.values()):
+        said.append(f"without {counted(without, 'row')} of no chain")
+    return ForeignFit(
+        variables,
+        _lp_of(variables),
+        f"{origin} ({'; '.join(said)})" if said else origin,
+        _divergent_of(variables),
+        1 - len(parts) * shortest / len(frame),
+        columns,
+        lambda chain, draw: f"row {rows[chain][draw] + 1} of {origin}",
+    )
 
 
 def _label(name: Any) -> Any:
@@ -446,19 +482,3 @@ def _label(name: Any) -> Any:
     if isinstance(name, tuple) and len(name) > 1 and name[0] in ("posterior", "sample_stats"):
         name = name[1]
     return name.strip() if isinstance(name, str) else name
-
-
-def _elements(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], int]]:
-    """Group column labels by variable: index to the place of its column."""
-    places: dict[str, dict[tuple[int, ...], int]] = {}
-    for column, label in enumerate(labels):
-        match = _COLUMN.match(label.strip().strip('"'))
-        if match is None:
-            continue
-        numbers = match["list"] or (match["dots"] or "").lstrip(".").replace(".", ",")
-        index = tuple(int(part) for part in numbers.split(",")) if numbers else ()
-        its = places.setdefault(match["name"], {})
-        if index in its:
-            raise StanctError(f"Two columns are named {label!r}.", remedy="Leave one of them out.")
-        its[index] = column
-    return places
