@@ -416,7 +416,9 @@ def test_bridge_warns_and_escalates(
     captured = capsys.readouterr()
     assert "Warning, program: " in captured.err and "bridge compared the draws" in captured.out
     assert main([*arguments, "--escalate", "--method", "gibbs"]) == 0
-    assert "gibbs moved parameters" in capsys.readouterr().out
+    captured = capsys.readouterr()
+    assert "gibbs moved parameters" in captured.out and "Not to be trusted" in captured.out
+    assert "Warning, program: The fit's lp__ and the program differ" in captured.err
 
 
 def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -426,6 +428,33 @@ def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "x.csv").write_text("\n".join(["x", *map(str, x)]) + "\n")
     assert main(["bridge", str(path), "-", str(tmp_path / "x.csv"), "--seed", "1"]) == 0
     assert capsys.readouterr().out.startswith("log Z = ")
+
+
+def test_json_of_a_comparison_has_null_for_infinity(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = stanct.BayesFactor(2000.0, 1.0).record()
+    found = type("Found", (), {"record": lambda self: {"bayes_factors": [huge]}})()
+    monkeypatch.setattr(commands.comparison, "compare", lambda *_, **__: found)
+    assert main(["compare", "a", "b", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told["bayes_factors"][0]["value"] is None
+
+
+def test_a_fit_may_be_a_table(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of another separator, with words in it, as the help says."""
+    with pytest.raises(SystemExit):
+        main(["bridge", "--help"])
+    assert "CSV table of all draws" in " ".join(capsys.readouterr().out.split())
+    r = np.random.default_rng(5).gamma(2.5, 1 / 2.5, 800)
+    table = tmp_path / "draws.csv"
+    table.write_text("\n".join(["r;note", *(f"{x};ok" for x in r)]) + "\n")
+    data = str(tmp_path / "counts.data.json")
+    assert main(["bridge", str(model), data, str(table), "--seed", "1", "--no-search"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert ": 1 chain of 800 draws" in told and "no chains can be compared" in told
 
 
 def test_shells_complete_commands(

@@ -110,6 +110,7 @@ def test_nested_regressions(comparison: Comparison) -> None:
     exact = {f"columns{k}": regression_log_z(x[:, :k], y) for k in (1, 2, 3)}
     for first, second in itertools.combinations(comparison.names, 2):
         factor = comparison.bayes_factor(first, second)
+        assert factor.models == (first, second)
         truth = exact[first] - exact[second]
         assert abs(factor.log - truth) < 4 * factor.std_error < 0.4
         assert comparison.log_bayes_factors.loc[first, second] == factor.log
@@ -242,6 +243,13 @@ def test_command(
     record = json.loads(capsys.readouterr().out)
     assert [model["name"] for model in record["models"]] == ["two", "one"]
     assert record["models"][0]["log_z"] == nested[1].evidence.log_z
+    (factor,) = record["bayes_factors"]
+    gap = nested[1].evidence.log_z - nested[0].evidence.log_z
+    error = np.hypot(*(run.evidence.std_error for run in nested[:2]))
+    assert (factor["of"], factor["over"]) == ("two", "one")
+    assert [factor[name] for name in ("log", "std_error")] == pytest.approx([gap, error])
+    expected = np.exp([gap - 1.96 * error, gap, gap + 1.96 * error])
+    assert [factor[name] for name in ("low", "value", "high")] == pytest.approx(expected)
     page = tmp_path / "page.html"
     assert main(["compare", *paths, "--observed", "y", "--out", str(page)]) == 0
     assert "The page is" in capsys.readouterr().err and "two is better than one" in page.read_text()
@@ -417,7 +425,13 @@ def test_factors_are_told_as_factors() -> None:
     assert factor.in_words == "BF 12.3 (95 %: 8.1 to 18.7)"
     assert factor.value == pytest.approx(12.3)
     assert factor.value_interval == pytest.approx((8.096, 18.69), rel=1e-3)
-    assert repr(factor).endswith("log BF 2.5096 ± 0.2134: evidence positive")
+    assert repr(factor).endswith("log BF 2.5096 ± 0.2134: evidence positive, for the first")
+    against = stanct.BayesFactor(-1.636, 0.01, ("m1", "m0"))
+    assert repr(against).startswith("BF 0.195 ")
+    assert repr(against).endswith(": evidence positive, for m0")
+    assert repr(stanct.BayesFactor(-1.0, 0.1)).endswith(
+        "evidence not worth more than a bare mention"
+    )
     huge = stanct.BayesFactor(2000.0, 1.0)
     assert huge.in_words.startswith("BF 3.9e868 ") and huge.value == np.inf
     assert stanct.BayesFactor(-12.0, 0.0).in_words.startswith("BF 6.1e-6")

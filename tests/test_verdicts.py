@@ -186,6 +186,13 @@ def test_comparisons_say_it_and_let_equal_amounts_cancel() -> None:
     assert unshared.verdict.startswith("No Bayes factor: flat has improper priors")
     assert "evidence" not in unshared.verdict and not unshared.is_reliable
     assert unshared.warnings_of("flat") == ("proper_prior",)
+    # Nothing else tells one, either.
+    assert unshared.record()["bayes_factors"] == []
+    page = str(unshared.report())
+    assert "BF " not in page and "Posterior probabilities" not in page
+    assert page.count("<svg role") == 1 and page.count(">none<") >= 5
+    shared = str(allowed.report())
+    assert "Posterior probabilities" in shared and shared.count("<svg role") == 2
 
 
 def test_the_page_answers_both_questions() -> None:

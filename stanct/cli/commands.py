@@ -377,7 +377,7 @@ def compare_runs(options: argparse.Namespace) -> int:
     if options.out is not None:
         found.report(options.out)
         say(f"The page is {options.out}.", sys.stderr)
-    say(json.dumps(found.record()) if options.json else str(found))
+    say(json.dumps(_in_json(found.record())) if options.json else str(found))
     return 0
 
 

@@ -20,21 +20,24 @@ from stanct.pages.page import (
     with_error,
 )
 from stanct.plots.canvas import CHAIN_COLOURS, INK, LETTERS, MAIN, drawing
-from stanct.runs.comparison import HALF_WIDTH, Comparison
+from stanct.runs.bayes_factor import HALF_WIDTH
+from stanct.runs.comparison import Comparison
 from stanct.runs.verdicts import failures
 
+NONE = "none"
 LEAST_FIXED = 1e-3
 """Smaller probabilities are shown by their significant digits."""
 
 
 def comparison_page(found: Comparison) -> HtmlPage:
     """Return a comparison as one self-contained HTML page."""
+    known = not found.without_factor(*found.names)
     return render_page(
         "comparison.html.jinja",
         found=found,
         verdict=found.verdict,
-        best=[(found.names[i], probability_words(found, i)) for i in found.order],
-        pictures=[_evidence_picture(found), _probability_picture(found)],
+        best=[(found.names[i], probability_words(found, i)) for i in found.order if known],
+        pictures=[_evidence_picture(found), *([_probability_picture(found)] if known else [])],
         models=_model_table(found),
         factors=_factor_table(found),
         runs=_run_table(found),
@@ -60,15 +63,18 @@ def probability_words(found: Comparison, model: int) -> str:
 def _model_table(found: Comparison) -> Table:
     best = found.names[found.order[0]]
     rows = []
+    known = not found.without_factor(*found.names)
     for i in found.order:
         factor = found.bayes_factor(found.names[i], best)
+        over = "0" if found.names[i] == best else with_error(factor.log, factor.std_error)
+        if found.names[i] != best and found.without_factor(*factor.models):
+            over = NONE
+        probability = probability_words(found, i) if known else NONE
         cells = (
             Cell(with_error(found.log_z[i], found.std_error[i]), float(found.log_z[i])),
-            Cell(with_error(factor.log, factor.std_error), factor.log)
-            if found.names[i] != best
-            else Cell("0", 0.0),
+            Cell(over, factor.log),
             cell(found.prior[i], 3),
-            Cell(probability_words(found, i), float(found.probability[i])),
+            Cell(probability, float(found.probability[i])),
             *_loo_cells(found, found.names[i]),
             Cell(", ".join(found.warnings_of(found.names[i])) or "none"),
         )
@@ -103,6 +109,8 @@ def _factor_table(found: Comparison) -> Table:
         for j in found.order:
             factor = found.bayes_factor(found.names[i], found.names[j])
             text = "–" if i == j else factor.in_words.removeprefix("BF ")
+            if i != j and found.without_factor(*factor.models):
+                text = NONE
             cells.append(Cell(text, factor.log))
         rows.append(Row(found.names[i], tuple(cells)))
     names = tuple(found.names[i] for i in found.order)

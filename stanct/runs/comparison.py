@@ -17,8 +17,9 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
-from stanct.estimates.digits import decimals, shown
+from stanct.estimates.digits import decimals
 from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
+from stanct.runs.bayes_factor import HALF_WIDTH, STRENGTHS, BayesFactor
 from stanct.runs.caveats import (
     declared_data,
     notes_of,
@@ -35,80 +36,8 @@ from stanct.runs.verbs import Reported
 if TYPE_CHECKING:
     import pandas as pd
 
-# Kass & Raftery (1995, section 3.2), in natural logs of a Bayes factor of 3, 20 and 150.
-STRENGTHS = (
-    (math.log(3), "not worth more than a bare mention"),
-    (math.log(20), "positive"),
-    (math.log(150), "strong"),
-    (math.inf, "very strong"),
-)
-LARGEST_LOG = 709.0  # of a number
-HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 # Amounts that programs lack are the same up to rounding.
 SAME = 1e-9
-
-
-@dataclass(frozen=True)
-class BayesFactor:
-    """Evidence of one model over that of another, on the log scale.
-
-    Attributes
-    ----------
-    log
-        log Z of the first model minus log Z of the second.
-    std_error
-        Standard error of `log`, from both independent runs.
-    """
-
-    log: float
-    std_error: float
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of `log`."""
-        return self.log - HALF_WIDTH * self.std_error, self.log + HALF_WIDTH * self.std_error
-
-    @property
-    def strength(self) -> str:
-        """Kass & Raftery's (1995) words for the more cautious end of the interval."""
-        low, high = self.interval
-        surely = 0.0 if low < 0 < high else min(abs(low), abs(high))
-        return next(words for limit, words in STRENGTHS if surely < limit)
-
-    @property
-    def value(self) -> float:
-        """The Bayes factor itself; infinite beyond what a number holds."""
-        return _exp(self.log)
-
-    @property
-    def value_interval(self) -> tuple[float, float]:
-        """The 95 % interval of `value`."""
-        low, high = self.interval
-        return _exp(low), _exp(high)
-
-    @property
-    def in_words(self) -> str:
-        """The factor with its interval: ``BF 12.3 (95 %: 8.1 to 18.7)``."""
-        low, high = map(_factor, self.interval)
-        return f"BF {_factor(self.log)} (95 %: {low} to {high})"
-
-    def __repr__(self) -> str:
-        places = decimals(self.std_error)
-        error = shown(self.std_error, places)
-        return f"{self.in_words}, log BF {self.log:.{places}f} ± {error}: evidence {self.strength}"
-
-
-def _exp(log: float) -> float:
-    return math.exp(log) if log < LARGEST_LOG else math.inf
-
-
-def _factor(log: float) -> str:
-    """A factor of this log in three digits; a power of ten where it is very large or small."""
-    if abs(log) < math.log(1e4):
-        return f"{math.exp(log):.3g}" if log < math.log(1000) else f"{math.exp(log):.0f}"
-    power = log / math.log(10)
-    digits = f"{10 ** (power - math.floor(power)):.1f}"
-    return f"{digits}e{math.floor(power)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,7 +120,11 @@ class Comparison(Reported):
         """
         i, j = self._position(first), self._position(second)
         error = 0.0 if i == j else math.hypot(self.std_error[i], self.std_error[j])
-        return BayesFactor(float(self.log_z[i] - self.log_z[j]), error)
+        return BayesFactor(float(self.log_z[i] - self.log_z[j]), error, (first, second))
+
+    def without_factor(self, *names: str) -> list[str]:
+        """Those of these models that have no Bayes factor, for improper priors of their own."""
+        return [name for name in names if "proper_prior" in self.warnings_of(name)]
 
     def _position(self, name: str) -> int:
         if name not in self.names:
@@ -334,12 +267,10 @@ class Comparison(Reported):
         factor = self.bayes_factor(first, second)
         low, high = factor.interval
         numbers = f"{factor.in_words}, log BF {factor.log:.{decimals(factor.std_error) - 1}f}"
-        alone = [name for name in (first, second) if "proper_prior" in self.warnings_of(name)]
-        if alone:
+        if alone := self.without_factor(first, second):
             return (
                 f"No Bayes factor: {' and '.join(alone)} {'have' if alone[1:] else 'has'} improper "
-                f"priors that the models do not share. The number ({numbers}) has an unknown "
-                "constant in it."
+                "priors that the models do not share, so that log Z has an unknown constant in it."
             )
         if high < STRENGTHS[0][0]:
             words = f"The data hardly tell {first} from {second} ({numbers})."
@@ -370,11 +301,20 @@ class Comparison(Reported):
         return self.report()._repr_html_()
 
     def record(self) -> dict[str, Any]:
-        """The whole comparison as JSON values, for `stanct compare --json`."""
+        """The whole comparison as JSON values, for `stanct compare --json`.
+
+        The Bayes factors are those of the best model over the others, with 95 % intervals.
+        """
+        best, *rest = (self.names[i] for i in self.order)
         return {
             "models": [
                 {"name": name, **{k: v if isinstance(v, str) else float(v) for k, v in row.items()}}
                 for name, row in self.table.to_dict(orient="index").items()
+            ],
+            "bayes_factors": [
+                self.bayes_factor(best, name).record()
+                for name in rest
+                if not self.without_factor(best, name)
             ],
             "verdict": self.verdict,
             "reliable": self.is_reliable,
