@@ -245,7 +245,7 @@ def test_command(
     assert record["models"][0]["log_z"] == nested[1].evidence.log_z
     (factor,) = record["bayes_factors"]
     gap = nested[1].evidence.log_z - nested[0].evidence.log_z
-    error = np.hypot(*(run.evidence.std_error for run in nested[:2]))
+    error = np.hypot(nested[0].evidence.std_error, nested[1].evidence.std_error)
     assert (factor["of"], factor["over"]) == ("two", "one")
     assert [factor[name] for name in ("log", "std_error")] == pytest.approx([gap, error])
     expected = np.exp([gap - 1.96 * error, gap, gap + 1.96 * error])

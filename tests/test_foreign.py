@@ -196,7 +196,7 @@ def test_draws_outside_the_support_are_lost(
     found = unconstrained(target, {**draws, "lp__": LP}, np.random.default_rng(0))
     assert found.x.shape == (2, 4, 7)
     assert found.lost == pytest.approx(0.1)
-    assert np.array_equal(found.lp, [[0, 2, 3, 4], [5, 6, 7, 8]])
+    assert found.lp is not None and np.array_equal(found.lp, [[0, 2, 3, 4], [5, 6, 7, 8]])
     draws["s"][0] = -1
     with pytest.raises(StanctError, match=r"outside the support[^.]*lower bound|outside the supp"):
         unconstrained(target, draws, np.random.default_rng(0))

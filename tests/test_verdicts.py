@@ -188,6 +188,9 @@ def test_comparisons_say_it_and_let_equal_amounts_cancel() -> None:
     assert unshared.warnings_of("flat") == ("proper_prior",)
     # Nothing else tells one, either.
     assert unshared.record()["bayes_factors"] == []
+    told = unshared.table[["log_bayes_factor", "probability", "probability_low"]]
+    assert told.isna().to_numpy().sum() == 5  # all but the best over itself
+    assert not allowed.table.isna().to_numpy().any()
     page = str(unshared.report())
     assert "BF " not in page and "Posterior probabilities" not in page
     assert page.count("<svg role") == 1 and page.count(">none<") >= 5

@@ -36,6 +36,7 @@ from stanct.runs.verbs import Reported
 if TYPE_CHECKING:
     import pandas as pd
 
+_PROBABILITIES = ("probability", "probability_low", "probability_high")
 # Amounts that programs lack are the same up to rounding.
 SAME = 1e-9
 
@@ -216,7 +217,8 @@ class Comparison(Reported):
         `log_bayes_factor_error`, `prior`, `probability` with its 95 % interval `probability_low`
         and `probability_high`, and `warnings`, the names of failed diagnostics. Where `compare` was
         asked for leave-one-out, `elpd_loo` with `elpd_loo_error` and `stacking_weight` come before
-        the warnings, among which is ``"loo"`` where ArviZ warns of the model.
+        the warnings, among which is ``"loo"`` where ArviZ warns of the model. Bayes factors and
+        probabilities are NaN where an improper prior is not shared.
         """
         import pandas as pd
 
@@ -235,9 +237,18 @@ class Comparison(Reported):
                 "probability_low": self.probability_interval[i, 0],
                 "probability_high": self.probability_interval[i, 1],
                 **self._loo_columns(name),
+                **dict.fromkeys(self._unknown(name, best), math.nan),
                 "warnings": ", ".join(self.warnings_of(name)),
             }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def _unknown(self, name: str, best: str) -> list[str]:
+        """Columns of a model's row that improper priors of single models leave without a number."""
+        factor = name != best and self.without_factor(name, best)
+        return [
+            *(["log_bayes_factor", "log_bayes_factor_error"] if factor else []),
+            *(_PROBABILITIES if self.without_factor(*self.names) else []),
+        ]
 
     def _loo_columns(self, name: str) -> dict[str, float]:
         if self.by_loo is None:

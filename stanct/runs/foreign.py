@@ -433,9 +433,15 @@ def _chains_first(values: Any) -> Array:
     return np.asarray(values.transpose("chain", "draw", ...).values)
 
 
-def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFit:
+def _coerced(column: Any) -> Array:
+    """A column as numbers. Words are none, which matters only in the columns of parameters."""
     import pandas as pd
 
+    found: Any = pd.to_numeric(column, errors="coerce")
+    return found.astype(float).to_numpy()
+
+
+def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFit:
     frame = frame.rename(columns=_label).reset_index(drop=True)
     column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
     parts = {"1": frame} if column is None else dict(iter(frame.groupby(column, sort=True)))
@@ -450,11 +456,7 @@ def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFi
                 f"Two columns of the table are named {label!r}.", remedy="Leave one of them out."
             )
     draws = np.stack([
-        # Words are no numbers. They matter only in the columns of parameters.
-        np.stack([
-            pd.to_numeric(part[label], errors="coerce").astype(float)[:shortest]
-            for label in labels
-        ], axis=1)
+        np.stack([_coerced(part[label])[:shortest] for label in labels], axis=1)
         for part in parts.values()
     ])  # fmt: skip
     rows = [part.index for part in parts.values()]
