@@ -107,7 +107,7 @@ def test_who_knows_no_modes_says_so() -> None:
     ("method", "settings"),
     [
         ("auto", {"draws": 400, "thin": 2}),
-        ("ais", {"draws": 384}),  # in islands
+        ("ais", {"draws": 384, "resample": True}),
         ("pseudo_extended", {"draws": 300, "copies": 3}),
         ("parallel_tempering", {"draws": 400}),
     ],
