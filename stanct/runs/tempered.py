@@ -169,7 +169,7 @@ class TemperedRun(EvidenceRun):
         """The checks of trajectories, or of the base where draws of it are all that moves."""
         if self.method == "independence":
             return (base_tail_check(self.base_delta),)
-        return transition_checks(self.statistics, max_depth)
+        return transition_checks(self.statistics, max_depth, self.method)
 
     @cached_property
     def standardised(self) -> Array:
