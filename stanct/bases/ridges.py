@@ -22,9 +22,8 @@ from stanct.bases.local import LocalFit
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.score import NEGLIGIBLE
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.common.errors import SamplingError
+from stanct.common.errors import SamplingError, as_written
 from stanct.common.settings import Real, Whole
-from stanct.estimates.naming import as_written
 from stanct.path.conditional import Newton, Slices
 from stanct.path.curvature import Colouring, Gradients
 from stanct.path.gaussian import GaussianBase

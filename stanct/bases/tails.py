@@ -26,7 +26,7 @@ from stanct.bases.pilots import log_mass
 from stanct.bases.score import NEGLIGIBLE, unexplained
 from stanct.bases.starts import reach_of
 from stanct.common.arrays import Array
-from stanct.estimates.naming import as_written
+from stanct.common.errors import as_written
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.protocols import SampledDensity
 

@@ -30,12 +30,6 @@ def label(name: str, index: Sequence[int]) -> str:
     return f"{name}[{','.join(str(i + 1) for i in index)}]" if index else name
 
 
-def as_written(flat: str) -> str:
-    """A scalar that CmdStan calls ``b.1.2``, or ``t:1.2`` in a tuple, as in Stan: ``b[1,2]``."""
-    parts = [part.split(".") for part in flat.split(":")]
-    return ".".join(f"{name}[{','.join(at)}]" if at else name for name, *at in parts)
-
-
 def place_of(variables: Mapping[str, Array], name: str) -> Place:
     """Find the variable that a name means, and the first of its indices.
 

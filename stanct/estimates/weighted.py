@@ -84,7 +84,8 @@ def summary(
             if its.any()
         }
         none = next(iter(parts.values())) * np.nan
-        return pd.concat({k: parts.get(k, none) for k in inside}, names=["mode", "name"])
+        together = pd.concat({mode: parts.get(mode, none) for mode in inside})
+        return together.rename_axis(index=["mode", "name"])
     rows = {}
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()

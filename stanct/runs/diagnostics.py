@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.errors import first_few
+from stanct.common.errors import as_written, first_few
 from stanct.common.names import METHOD_NAMES
-from stanct.estimates.naming import as_written
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
 from stanct.runs.verdicts import Check, check, least, most

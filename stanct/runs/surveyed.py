@@ -131,7 +131,8 @@ class Surveyed:
 
     def _mode_numbers(self, name: str) -> dict[str, Array]:
         """`mode_of_draws` by a name; empty unless several modes are known."""
-        return {name: self.mode_of_draws} if self._several_modes else {}
+        modes = self.mode_of_draws
+        return {name: modes} if self._several_modes and modes is not None else {}
 
 
 def surveyed_checks(
