@@ -243,6 +243,11 @@ def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     failing = {**run.provenance, "confirmed": {**other, "failed": ["rhat"]}}
     assert [*decisions(failing)][-1].endswith("(failed checks: rhat).")
     assert [*decisions({})] == []
+    longer = {**run.provenance, "extended": {"settings": {}, "draws": [500, 20]}}
+    assert [*decisions(longer)][-2:] == [
+        "It was extended by 500 draws of each chain.",
+        "It was extended by 20 draws of each chain.",
+    ]
 
 
 def test_a_base_that_fails_alone_is_tempered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, as_written
 from stanct.estimates.naming import by_interest, place_of, places_of, variable
 
 RUN = {
@@ -51,3 +51,9 @@ def test_a_wrong_name_is_told_with_what_is_near(name: str, told: str) -> None:
 def test_a_reader_asks_for_few_numbers_first_and_for_raw_effects_last() -> None:
     order = by_interest(RUN, ["theta_raw", "mu", "beta", "tau"])
     assert order == ["mu", "tau", "gap", "beta", "theta", "theta_raw", "log_lik"]
+
+
+def test_names_of_cmdstan_become_those_of_stan() -> None:
+    flat = ("mu", "mu.1", "b.1.2", "t:1.2", "a.3:2.1.4", "all directions", "mu[1]")
+    stan = ("mu", "mu[1]", "b[1,2]", "t.1[2]", "a[3].2[1,4]", "all directions", "mu[1]")
+    assert tuple(map(as_written, flat)) == stan

@@ -384,8 +384,8 @@ def of_checks() -> dict[str, Any]:
             for value in (0, 1)
         ],
         "counts": diagnostics.transition_counts(statistics(0)),
-        "transitions": [diagnostics.transition_checks(statistics(k), 10) for k in (0, 1)],
-        "shallow": diagnostics.transition_checks({"divergent__": np.zeros((1, 9))}, None),
+        "transitions": [diagnostics.transition_checks(statistics(k), 10, "joint") for k in (0, 1)],
+        "shallow": diagnostics.transition_checks({"divergent__": np.zeros((1, 9))}, None, "own"),
         "modes": [diagnostics.modes_check(one, AGAIN) for one in modes],
         "round trips": [path_checks.round_trips(beta) for beta in (BETA, back, back[:, 1:])],
         "refit": [diagnostics.refit({}), diagnostics.refit({"bootstrap": 4})],

@@ -81,7 +81,7 @@ def test_the_default_reaches_tails_and_others_say_that_they_do_not(seed: int) ->
     target = target_of("parameters { vector[2] x; } model { x ~ cauchy(1, 2); }")
     run = sampled("auto", target, seed=seed, draws=1500, progress=False)
     assert isinstance(run.base, MixtureBase) and run.is_reliable
-    assert "heavy tails of x.1, x.2" in run.provenance["steps"][0]["because"]
+    assert "heavy tails of x[1], x[2]" in run.provenance["steps"][0]["because"]
     assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.15
     inside = run.expect(lambda v: np.mean(np.abs(v["x"] - 1) < 2, axis=-1))
     assert abs(inside.value - 0.5) < 4 * inside.std_error < 0.1

@@ -20,7 +20,7 @@ import numpy as np
 from stanct.bases.incremental import MOST_POINTS, incremental_mixture
 from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, largest_of, log_sum_exp
-from stanct.common.errors import SamplingError
+from stanct.common.errors import SamplingError, as_written
 from stanct.path.conditional import Slices
 from stanct.path.curvature import STEP, Colouring, Gradients
 from stanct.path.gaussian import GaussianBase, gaussian_moments
@@ -90,7 +90,8 @@ class Nested:
     def with_fit(self, fit: Fit, form: str = "Gaussian", limit: float = np.inf) -> Nested:
         """What a fit found, with the cost of all before; see `Fit.base`."""
         base = fit.base(limit)
-        names = tuple(np.array(fit.density.unconstrained_names)[fit.outer].tolist())
+        outer = np.array(fit.density.unconstrained_names)[fit.outer].tolist()
+        names = tuple(map(as_written, outer))
         spent, evaluations = self.gradients + fit.gradients, self.evaluations + fit.evaluations
         return Nested(base, names, fit.log_weights, spent, evaluations, form)
 

@@ -22,7 +22,7 @@ from stanct.bases.local import LocalFit
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.score import NEGLIGIBLE
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.common.errors import SamplingError
+from stanct.common.errors import SamplingError, as_written
 from stanct.common.settings import Real, Whole
 from stanct.path.conditional import Newton, Slices
 from stanct.path.curvature import Colouring, Gradients
@@ -202,7 +202,7 @@ def find_ridges(
     if missing @ np.maximum(np.square(distance / rules.at), 1.0) < rules.worth:
         return Proposal(gradients=spent)
     along = np.array([place.axis for place in places])
-    found = tuple(names[int(axis)] for axis in np.unique(along[missing > 0]))
+    found = tuple(as_written(names[int(axis)]) for axis in np.unique(along[missing > 0]))
     return Proposal(
         parts=_parts(places, log_target, log_target - lacking, missing, rules),
         reweigh=True,

@@ -26,6 +26,7 @@ from stanct.bases.pilots import log_mass
 from stanct.bases.score import NEGLIGIBLE, unexplained
 from stanct.bases.starts import reach_of
 from stanct.common.arrays import Array
+from stanct.common.errors import as_written
 from stanct.path.gaussian import GaussianBase
 from stanct.targets.protocols import SampledDensity
 
@@ -111,7 +112,7 @@ def find_tails(
         for edge, mass in zip(EDGES, shells, strict=True)
         if mass > WORTH
     ]
-    along = tuple(name for name, _, _ in heavy)
+    along = tuple(as_written(name) for name, _, _ in heavy)
     return Proposal(
         parts=tuple(wide),
         known={"tails": along},

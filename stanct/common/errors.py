@@ -28,6 +28,12 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
+def as_written(flat: str) -> str:
+    """A scalar that CmdStan calls ``b.1.2``, or ``t:1.2`` in a tuple, as in Stan: ``b[1,2]``."""
+    parts = [part.split(".") for part in flat.split(":")]
+    return ".".join(f"{name}[{','.join(at)}]" if at else name for name, *at in parts)
+
+
 def _shown(text: str) -> str:
     """A text as messages show it: of a few lines, and of characters that can be printed."""
     short = _LONG_WORD.sub(lambda word: shortened(word[0], _LONGEST_WORD), text)

@@ -1,4 +1,4 @@
-"""The weight that a run gives to each mode that a search found."""
+"""Which draws belong to which mode that a search found, and the weights of the modes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,15 @@ from stanct.estimates.averages import expectation
 from stanct.estimates.path import Evidence
 
 
-def mode_columns(
-    survey: Mapping[str, Any],
-    z: Array,
-    unwhiten: Callable[[Array], Array],
-    log_weights: Array,
-    evidence: Evidence | None,
-) -> dict[str, Array]:
-    """Weights and local evidences of the modes, best first.
+def mode_shares(
+    survey: Mapping[str, Any], z: Array, unwhiten: Callable[[Array], Array], log_weights: Array
+) -> Array:
+    """The share of each draw that belongs to each mode, shape (chains, draws, modes).
 
     A draw belongs to the modes in proportion to their pilots' Gaussians, with independent
     coordinates, times their evidences. Draws far from all belong to the nearest. z, shape (chains,
     draws, D), are whitened draws, and their log weights at β = 1 are −∞ where they do not count and
     may have no finite place. `survey` is the record of `Survey` in a run's provenance.
-
-    Returns
-    -------
-    dict
-        Columns of a table with a row for each mode: `weight` and its `std_error`; `log_z`, the log
-        of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
-        pilots' estimate; `pilot_weight`, its share of all modes' mass, or of the run's if that is
-        more by two standard errors; and `chains`, the number of chains with at least a tenth of the
-        mode's weight.
     """
     place, spread = np.array(survey["place"]), np.array(survey["spread"])
     pilots = np.array(survey["log_evidence"])
@@ -47,7 +34,29 @@ def mode_columns(
         for k in range(pilots.size):
             away = np.square((x - place[k]) / spread[k]).sum(axis=-1)
             logs[:, row : row + step, k] = pilots[k] - np.log(spread[k]).sum() - 0.5 * away
-    share = np.exp(logs - np.asarray(log_sum_exp(logs, axis=-1))[..., None])
+    return np.exp(logs - np.asarray(log_sum_exp(logs, axis=-1))[..., None])
+
+
+def mode_columns(
+    survey: Mapping[str, Any],
+    z: Array,
+    unwhiten: Callable[[Array], Array],
+    log_weights: Array,
+    evidence: Evidence | None,
+) -> dict[str, Array]:
+    """Weights and local evidences of the modes, best first; the arguments are `mode_shares`'.
+
+    Returns
+    -------
+    dict
+        Columns of a table with a row for each mode: `weight` and its `std_error`; `log_z`, the log
+        of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
+        pilots' estimate; `pilot_weight`, its share of all modes' mass, or of the run's if that is
+        more by two standard errors; and `chains`, the number of chains with at least a tenth of the
+        mode's weight.
+    """
+    share = mode_shares(survey, z, unwhiten, log_weights)
+    pilots = np.array(survey["log_evidence"])
     found = expectation(share, log_weights, 1.0)
     weights = np.exp(log_weights - log_weights.max())
     total = np.maximum(weights.sum(axis=1), 1e-300)[:, None]
@@ -66,3 +75,16 @@ def mode_columns(
         "pilot_weight": np.exp(pilots - mass),
         "chains": (by_chain > 0.1 * found.value).sum(axis=0),
     }
+
+
+def means_by_mode(values: Array, log_weights: Array, inside: Mapping[int, Array]) -> Array:
+    """Weighted mean of each mode's draws, shape (modes,); NaN where a mode has none.
+
+    `values`, `log_weights` and which draws are `inside` each mode have shape (chains, draws).
+    """
+    means = np.full(len(inside), np.nan)
+    for place, its in enumerate(inside.values()):
+        if its.any():
+            weights = np.exp(log_weights[its] - log_weights[its].max())
+            means[place] = np.average(values[its], weights=weights)
+    return means

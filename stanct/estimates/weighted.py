@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,13 +66,26 @@ def summary(
     copies: int = 1,
     *,
     tours: Tours | None = None,
+    inside: Mapping[int, Array] | None = None,
 ) -> pd.DataFrame:
     """Weighted mean, its standard error, sd, quantiles, effective sizes and R-hat of every scalar.
 
-    The arguments are those of `expect`.
+    The other arguments are those of `expect`. `inside` says which draws each mode has, by its
+    number, shape (chains, draws). Each mode then has rows of its own, NaN where it has no draws.
     """
     import pandas as pd
 
+    if inside is not None:
+        parts = {
+            mode: summary(
+                variables, np.where(its, log_weights, -np.inf), names, beta, copies, tours=tours
+            )
+            for mode, its in inside.items()
+            if its.any()
+        }
+        none = next(iter(parts.values())) * np.nan
+        together = pd.concat({mode: parts.get(mode, none) for mode in inside})
+        return together.rename_axis(index=["mode", "name"])
     rows = {}
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
@@ -177,10 +191,15 @@ def rows_of(variables: Mapping[str, Array], picked: Array) -> dict[str, Array]:
     return {name: values[chains, picked] for name, values in variables.items()}
 
 
-def frame(variables: Mapping[str, Array], names: Names = None) -> pd.DataFrame:
+def frame(
+    variables: Mapping[str, Array],
+    names: Names = None,
+    beside: Mapping[str, Array] = MappingProxyType({}),
+) -> pd.DataFrame:
     """Draws as a DataFrame: one row for each draw, one column for each scalar.
 
-    `variables` have shape (chains, draws, ...). Of them, `names` are taken; all by default.
+    `variables` have shape (chains, draws, ...). Of them, `names` are taken; all by default. Numbers
+    `beside` them, shape (chains, draws), come before.
     """
     import pandas as pd
 
@@ -189,6 +208,7 @@ def frame(variables: Mapping[str, Array], names: Names = None) -> pd.DataFrame:
         "chain__": np.repeat(np.arange(1, chains + 1), draws),
         "iter__": np.tile(np.arange(1, draws + 1), chains),
         "draw__": np.arange(1, chains * draws + 1),
+        **{name: values.ravel() for name, values in beside.items()},
     }
     for name, index in places_of(variables, list(variables) if names is None else names):
         columns[label(name, index)] = variables[name][(..., *index)].ravel()

@@ -214,6 +214,7 @@ def _modes_table(run: Run) -> list[Table]:
         "log_z_std_error": "its std. error",
         "pilot_log_z": "log Z by pilots",
         "chains": "chains",
+        **{name: f"mean of {name}" for name in run.mode_means},
     }
     rows = tuple(
         Row(f"mode {place + 1}", tuple(cell(float(value), 4) for value in values))

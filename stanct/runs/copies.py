@@ -86,8 +86,9 @@ class CopyRun(Run):
         found = weighted.expect(*self.rows, quantity, copies=self.copies)
         return replace(found, failed=self.verdict.draws)
 
-    def summary(self, names: Names = None) -> pd.DataFrame:
-        return weighted.summary(*self.rows, names, copies=self.copies)
+    def summary(self, names: Names = None, *, by: str | None = None) -> pd.DataFrame:
+        inside = self._inside(by)
+        return weighted.summary(*self.rows, names, copies=self.copies, inside=inside)
 
     def _picked(self, draws: int | None, seed: int | None) -> Array:
         # A systematic comb would also pick by weight, but with one shared offset for all draws.

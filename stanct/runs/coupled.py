@@ -110,7 +110,7 @@ class CoupledRun(EvidenceRun):
             *mixing_checks(self.t, evidence, own),
             weights_check("pareto_k", evidence.tail, "The weights", _REMEDY),
             *prior_mass_checks(self.provenance),
-            *transition_checks(self.statistics, own.get("max_depth")),
+            *transition_checks(self.statistics, own.get("max_depth"), self.method),
         )
 
     def _sample_statistics(self) -> dict[str, Array]:

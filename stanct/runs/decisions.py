@@ -10,11 +10,12 @@ from stanct.runs.diagnostics import enough_in_words
 
 
 def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
-    """One sentence for each step of the default, and one for the method that confirms it.
+    """One sentence for each step of the default, the method that confirms it, and each extension.
 
     Before them, one says why a bridge was not enough, or what the chains of its fit do not tell.
     In a run's provenance, ``"steps"`` are those of the default, and ``"confirmed"`` is what the
-    second method found. A run of a method by name has neither.
+    second method found. A run of a method by name has neither. ``"extended"`` has the draws that
+    `extend` added.
     """
     if bridged := provenance.get("bridge"):
         yield (
@@ -43,6 +44,8 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             f"A second method, {confirmed['method']}, found {_estimate(confirmed)}"
             f"{f' (failed checks: {failed})' if failed else ''}."
         )
+    for further in provenance.get("extended", {}).get("draws", ()):
+        yield f"It was extended by {further} draws of each chain."
 
 
 def _estimate(found: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.errors import first_few
+from stanct.common.errors import as_written, first_few
+from stanct.common.names import METHOD_NAMES
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
 from stanct.runs.verdicts import Check, check, least, most
@@ -214,7 +215,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
     bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
     """
     found: list[Check] = []
-    along = facts.get("endless", ())
+    along = [as_written(name) for name in facts.get("endless", ())]
     if along:
         what = f"The density does not fall off along {first_few(along)}, as far as numbers reach"
         found.append(
@@ -223,7 +224,7 @@ def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ..
         )  # fmt: skip
     hidden = facts.get("rounding")
     if hidden is not None:
-        missing, near = math.log1p(hidden["lost"]), hidden["along"]
+        missing, near = math.log1p(hidden["lost"]), [*map(as_written, hidden["along"])]
         much = f"About {missing:.2g} of log Z" if missing < 1 else "Much of log Z"
         found.append(
             most("rounding", missing, std_error / 2,
@@ -303,14 +304,24 @@ def transition_counts(statistics: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) -> tuple[Check, ...]:
-    """Check the transitions, as far as the sampler recorded their statistics."""
+def _raised(name: str, value: float, method: str) -> str:
+    """How to pass a setting of a built-in method, in Python and on the command line."""
+    if method not in METHOD_NAMES:
+        return ""
+    kind = method.title().replace("_", "")
+    return f": stanct.{kind}({name}={value}), or --method {method} --set {name}={value}"
+
+
+def transition_checks(
+    statistics: Mapping[str, Array], max_depth: int | None, method: str
+) -> tuple[Check, ...]:
+    """Check the transitions of a method, as far as it recorded their statistics."""
     divergent = float((statistics["divergent__"] > 0).mean())
     checks = [
         most(
             "divergences", divergent, MOST_DIVERGENT,
             f"{divergent:.1%} of the draws had a divergent transition.",
-            "Raise target_accept to 0.95 or 0.99.",
+            f"Raise target_accept to 0.95 or 0.99{_raised('target_accept', 0.95, method)}.",
         )
     ]  # fmt: skip
     if "treedepth__" in statistics and max_depth is not None:
@@ -319,7 +330,7 @@ def transition_checks(statistics: Mapping[str, Array], max_depth: int | None) ->
             most(
                 "max_depth", deep, 0.05,
                 f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
-                "Raise max_depth.",
+                f"Raise max_depth{_raised('max_depth', max_depth + 2, method)}.",
             )
         )  # fmt: skip
     if "rejected__" in statistics:

@@ -17,7 +17,7 @@ from stanct.estimates.path import Evidence
 from stanct.runs.diagnostics import beyond_checks, fit_check, length_check, two_stages_check
 from stanct.runs.normalised import program_checks
 from stanct.runs.run import Run
-from stanct.runs.surveyed import searched_in_short, surveyed_modes
+from stanct.runs.surveyed import searched_in_short
 from stanct.runs.verdicts import Check, no_log_z
 from stanct.work.blas import one_blas_thread
 
@@ -104,10 +104,9 @@ class EvidenceRun(Run):
             return replace(found, within=searched_in_short(self.provenance))
         return found
 
-    @cached_property
-    def mode_columns(self) -> dict[str, Array] | None:
-        """The columns of `modes`, with the log of each mode's mass."""
-        return surveyed_modes(self, self.bare_evidence)
+    @property
+    def _mode_evidence(self) -> Evidence | None:
+        return self.bare_evidence
 
     def extra_estimates(self) -> dict[str, Evidence]:
         """The run's other estimates of log Z, label to estimate."""

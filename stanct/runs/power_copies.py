@@ -83,7 +83,7 @@ class PowerCopiesRun(DrawsRun, CopyRun):
             *mixing_checks(self, -self.log_density, "the log density", wider),
             *([] if self.method_settings["fixed_beta"] is not None else [_bounds_check(self)]),
             _instrument_check(self),
-            *transition_checks(self.statistics, self.method_settings["max_depth"]),
+            *transition_checks(self.statistics, self.method_settings["max_depth"], self.method),
         )
 
     def _stored_arrays(self) -> dict[str, Array]:

@@ -131,5 +131,5 @@ def _copy_checks(run: PseudoExtendedRun, evidence: Evidence) -> tuple[Check, ...
         tempered_check(spread, 1e-6, f"δ of the base's draws spreads over {spread:.3g}.",
                        run.settings),
         support_check(run.base_delta),
-        *transition_checks(run.statistics, run.method_settings["max_depth"]),
+        *transition_checks(run.statistics, run.method_settings["max_depth"], run.method),
     )  # fmt: skip

@@ -22,7 +22,7 @@ from stanct.runs.diagnostics import tails_check
 from stanct.runs.inference import groups_of
 from stanct.runs.road import Road
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
-from stanct.runs.surveyed import ELSEWHERE, survey_facts, surveyed_checks, surveyed_modes
+from stanct.runs.surveyed import ELSEWHERE, Surveyed, survey_facts, surveyed_checks
 from stanct.runs.tables import Checks, in_html
 from stanct.runs.verbs import Extendable, Pictured, Reported
 from stanct.runs.verdicts import Check, Verdict, meaningful
@@ -46,7 +46,7 @@ INSIDE = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Run(Reported, Pictured, Extendable, ABC):
+class Run(Surveyed, Reported, Pictured, Extendable, ABC):
     """Draws of a sampler, and the estimates that follow from them.
 
     A run whose method also estimates log Z is an `EvidenceRun`.
@@ -160,8 +160,8 @@ class Run(Reported, Pictured, Extendable, ABC):
         shape = self.target_log_weights.shape
         rows = bool(self.variables) and all(v.shape[:2] == shape for v in self.variables.values())
         whitened = self.base is not None and self.z.shape[:-1] == shape
-        several = self.modes is not None and len(self.modes) > 1
-        own = ["base_against_posterior"] * whitened, ["pair"] * rows, ["modes"] * several
+        several = ["modes"] * self._several_modes
+        own = ["base_against_posterior"] * whitened, ["pair"] * rows, several
         return tuple(name for names in own for name in names)
 
     def facts(self) -> dict[str, float]:
@@ -192,25 +192,6 @@ class Run(Reported, Pictured, Extendable, ABC):
     def steps(self) -> pd.DataFrame:
         """What was tried, what it cost and what it found; see `Road.table`."""
         return self.road.table()
-
-    @property
-    def modes(self) -> pd.DataFrame | None:
-        """The modes that pilots found, best first, with their weights in this run.
-
-        Its columns are those of `mode_columns`. None where the base was not fitted by pilots.
-        Without an evidence, `log_z` is NaN.
-        """
-        import pandas as pd
-
-        if self.mode_columns is None:
-            return None
-        number = pd.RangeIndex(1, len(self.mode_columns["weight"]) + 1, name="mode")
-        return pd.DataFrame(self.mode_columns, index=number)
-
-    @cached_property
-    def mode_columns(self) -> dict[str, Array] | None:
-        """The columns of `modes`."""
-        return surveyed_modes(self, None)
 
     def _program_checks(self) -> tuple[Check, ...]:
         """The checks that a program gives an evidence, for runs that have one."""
@@ -261,7 +242,7 @@ class Run(Reported, Pictured, Extendable, ABC):
         """
         return replace(weighted.expect(*self.rows, quantity), failed=self.verdict.draws)
 
-    def summary(self, names: Names = None) -> pd.DataFrame:
+    def summary(self, names: Names = None, *, by: str | None = None) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles, effective sizes and R-hat of every scalar.
 
         `ess_bulk` and `ess_tail` count the independent draws of the posterior that would tell its
@@ -272,8 +253,17 @@ class Run(Reported, Pictured, Extendable, ABC):
         ----------
         names
             Variables or scalars, such as ``"mu"`` or ``["tau", "beta[1,2]"]``; all by default.
+        by
+            ``"mode"`` for a summary of each mode alone, from the draws that `mode_of_draws` gives
+            it. A row is then a mode and a scalar, such as ``.loc[2, "mu"]``, and NaN where the mode
+            has no draws.
+
+        Raises
+        ------
+        StanctError
+            There is no such variable, or a summary by mode of a run that knows no modes.
         """
-        return weighted.summary(*self.rows, names)
+        return weighted.summary(*self.rows, names, inside=self._inside(by))
 
     def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
         """Equally weighted draws of the user's density, by systematic resampling within each chain.
@@ -318,9 +308,9 @@ class Run(Reported, Pictured, Extendable, ABC):
         """Convert the run to ArviZ's container: `InferenceData` (ArviZ 0.x) or `DataTree` (1.x).
 
         The group `posterior` has equally weighted draws of the user's density, and every function
-        of ArviZ takes it as it is. `sample_stats` has the statistics of the same draws. Where the
-        run's own draws have weights, all of them are in the group `tempered`, with weights and
-        statistics in `tempered_stats`.
+        of ArviZ takes it as it is. `sample_stats` has the statistics of the same draws, and their
+        `mode` where the run knows several. Where the run's own draws have weights, all of them are
+        in the group `tempered`, with weights and statistics in `tempered_stats`.
 
         `log_likelihood` and `log_prior` serve `az.loo`, `az.compare` and `az.psens`. They come from
         generated quantities named ``log_lik``, ``log_likelihood`` or ``log_lik_<data>``, or else
@@ -366,7 +356,7 @@ class Run(Reported, Pictured, Extendable, ABC):
         Its dimensions are chain, draw and those of the variables. `draws` and `seed` are those of
         `to_arviz`, and `names` is that of `summary`.
         """
-        every = self._equal(draws, seed, names)
+        every = self._equal(self._rows(draws, seed), names)
         chosen = every if names is None else {n: variable(every, n) for n in listed(names)}
         group = inference_data({"posterior": chosen}, {})["posterior"]
         return group.to_dataset() if hasattr(group, "to_dataset") else group
@@ -376,17 +366,20 @@ class Run(Reported, Pictured, Extendable, ABC):
     ) -> pd.DataFrame:
         """Equally weighted draws as a DataFrame with columns such as ``b[1,2]``.
 
-        As in CmdStanPy, ``chain__``, ``iter__`` and ``draw__`` count from 1. `draws` and `seed` are
-        those of `to_arviz`, and `names` is that of `summary`.
+        As in CmdStanPy, ``chain__``, ``iter__`` and ``draw__`` count from 1. Where the run knows
+        several modes, so does ``mode__``, the mode of the draw (`mode_of_draws`). `draws` and
+        `seed` are those of `to_arviz`, and `names` is that of `summary`.
         """
-        return weighted.frame(self._equal(draws, seed, names), names)
+        rows = self._rows(draws, seed)
+        modes = weighted.rows_of(self._mode_numbers("mode__"), rows)
+        return weighted.frame(self._equal(rows, names), names, modes)
 
-    def _equal(self, draws: int | None, seed: int, names: Names = None) -> dict[str, Array]:
-        """Draws of equal weight of the variables that the names are of; of all by default."""
+    def _equal(self, rows: Array, names: Names = None) -> dict[str, Array]:
+        """These rows of the variables that the names are of; of all by default."""
         named = self.variables if names is None else listed(names)
         needed = {place_of(self.variables, name)[0] for name in named}
         picked = {name: values for name, values in self.variables.items() if name in needed}
-        return weighted.rows_of(picked, self._rows(draws, seed))
+        return weighted.rows_of(picked, rows)
 
     def _rows(self, draws: int | None, seed: int) -> Array:
         """Rows of equal weight: all of them if the weights are equal already."""
@@ -404,7 +397,7 @@ class Run(Reported, Pictured, Extendable, ABC):
     ) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Array]]]:
         shape = self.target_log_weights.shape
         rows = self._rows(draws, seed)
-        statistics = self._sample_statistics()
+        statistics = self._sample_statistics() | self._mode_numbers("mode")
         with one_blas_thread():
             found = groups_of(
                 weighted.rows_of(self.variables, rows),

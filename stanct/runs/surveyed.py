@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.modes import mode_columns
+from stanct.common.errors import StanctError
+from stanct.estimates.modes import means_by_mode, mode_columns, mode_shares
+from stanct.estimates.naming import by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.path.product import ProductBase
 from stanct.runs.diagnostics import (
@@ -19,6 +22,12 @@ from stanct.runs.diagnostics import (
     rough_check,
     unsettled_check,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Scalars whose means the table of modes has.
+MOST_MEANS = 6
 
 AGAIN = (
     "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
@@ -32,19 +41,98 @@ ELSEWHERE = (
 """Remedy for the others."""
 
 
-def surveyed_modes(run: Any, evidence: Evidence | None) -> dict[str, Array] | None:
-    """The modes that pilots found, with their weights in a run; see `mode_columns`.
+class Surveyed:
+    """A run that knows the modes that its search found."""
 
-    None where the base was not fitted by pilots. `evidence` is the run's log Z without warnings;
-    None for methods that estimate none.
-    """
-    survey = run.provenance.get("survey")
-    if survey is None or np.shape(survey["place"])[-1] != run.z.shape[-1]:
+    @property
+    def modes(self) -> pd.DataFrame | None:
+        """The modes that pilots found, best first, with their weights in this run.
+
+        Its columns are those of `mode_columns`, and then the weighted means of up to six scalars,
+        those that a reader asks for first. They are over the draws that `mode_of_draws` gives the
+        mode, and NaN where it has none; ``summary(by="mode")`` has all scalars, with errors. A
+        scalar with the name of another column is left out. None where the base was not fitted by
+        pilots. Without an evidence, `log_z` is NaN.
+        """
+        import pandas as pd
+
+        if self.mode_columns is None:
+            return None
+        number = pd.RangeIndex(1, len(self.mode_columns["weight"]) + 1, name="mode")
+        return pd.DataFrame({**self.mode_columns, **self.mode_means}, index=number)
+
+    @cached_property
+    def mode_columns(self) -> dict[str, Array] | None:
+        """The columns of `modes` that do not depend on the names of parameters."""
+        return None if self._placed is None else mode_columns(*self._placed, self._mode_evidence)
+
+    @cached_property
+    def mode_means(self) -> dict[str, Array]:
+        """The other columns of `modes`, by the names of the scalars; empty without modes."""
+        if self.mode_columns is None:
+            return {}
+        run: Any = self
+        variables, log_weights = run.rows
+        order = by_interest(variables, run.provenance.get("parameters", ()))
+        inside = self._inside("mode") or {}
+        return {
+            label(name, index): means_by_mode(variables[name][..., *index], log_weights, inside)
+            for name, index in places_of(variables, order)[:MOST_MEANS]
+            if label(name, index) not in self.mode_columns
+        }
+
+    @cached_property
+    def mode_of_draws(self) -> Array | None:
+        """The number of each draw's mode in `modes`, from 1, shape of `target_log_weights`.
+
+        It is the mode to which the draw most likely belongs: that of the nearest pilot's Gaussian,
+        by mass. 0 for draws that have no weight. None without modes.
+        """
+        if self._placed is None:
+            return None
+        counts = np.isfinite(self._placed[-1])
+        return np.where(counts, mode_shares(*self._placed).argmax(axis=-1) + 1, 0)
+
+    @property
+    def _placed(self) -> tuple[Mapping[str, Any], Array, Any, Array] | None:
+        """The arguments of `mode_shares`; None without modes."""
+        run: Any = self
+        survey = run.provenance.get("survey")
+        if survey is None or np.shape(survey["place"])[-1] != run.z.shape[-1]:
+            return None
+        unwhiten = np.asarray if run.base is None else run.base.unwhiten
+        # The copies of a draw are rows of their own.
+        z = run.z.reshape(run.chains, -1, run.z.shape[-1])
+        return survey, z, unwhiten, run.target_log_weights
+
+    @property
+    def _mode_evidence(self) -> Evidence | None:
+        """The run's log Z without warnings; None for methods that estimate none."""
         return None
-    unwhiten = np.asarray if run.base is None else run.base.unwhiten
-    # The copies of a draw are rows of their own.
-    z = run.z.reshape(run.chains, -1, run.z.shape[-1])
-    return mode_columns(survey, z, unwhiten, run.target_log_weights, evidence)
+
+    @property
+    def _several_modes(self) -> bool:
+        return self._placed is not None and len(self._placed[0]["log_evidence"]) > 1
+
+    def _inside(self, by: str | None) -> dict[int, Array] | None:
+        """Which of `rows` each mode has, by its number, for a summary by ``"mode"``."""
+        if by is None:
+            return None
+        if by != "mode":
+            raise StanctError(f"by must be 'mode' or None, not {by!r}.")
+        if self._placed is None or self.mode_of_draws is None:
+            raise StanctError(
+                "The run knows no modes, so it has no summary by mode.",
+                remedy="Let it search for them: base='modes', which is the default.",
+            )
+        run: Any = self
+        numbers = self.mode_of_draws.reshape(run.rows[1].shape)
+        return {k: numbers == k for k in range(1, len(self._placed[0]["log_evidence"]) + 1)}
+
+    def _mode_numbers(self, name: str) -> dict[str, Array]:
+        """`mode_of_draws` by a name; empty unless several modes are known."""
+        modes = self.mode_of_draws
+        return {name: modes} if self._several_modes and modes is not None else {}
 
 
 def surveyed_checks(

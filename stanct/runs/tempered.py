@@ -169,7 +169,7 @@ class TemperedRun(EvidenceRun):
         """The checks of trajectories, or of the base where draws of it are all that moves."""
         if self.method == "independence":
             return (base_tail_check(self.base_delta),)
-        return transition_checks(self.statistics, max_depth)
+        return transition_checks(self.statistics, max_depth, self.method)
 
     @cached_property
     def standardised(self) -> Array:
@@ -236,11 +236,13 @@ class TemperedRun(EvidenceRun):
         )
         return replace(found, failed=self.verdict.draws)
 
-    def summary(self, names: Names = None, *, beta: float = 1.0) -> pd.DataFrame:
+    def summary(
+        self, names: Names = None, *, by: str | None = None, beta: float = 1.0
+    ) -> pd.DataFrame:
         """As `Run.summary`, also of the densities along the path, at any β."""
-        return weighted.summary(
-            self.variables, self._row_weights(beta), names, beta, tours=self._row_tours
-        )
+        weights, tours = self._row_weights(beta), self._row_tours
+        inside = self._inside(by)
+        return weighted.summary(self.variables, weights, names, beta, tours=tours, inside=inside)
 
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None

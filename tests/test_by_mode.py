@@ -1,0 +1,126 @@
+"""What runs say of each mode alone: where it lies, its draws, and summaries of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import target_of
+from runs import line_run
+from sampled import sampled
+from targets import TWO_MODES
+
+from stanct.common.errors import StanctError
+
+SURVEY = {
+    "place": [[-5.0], [5.0], [40.0]],
+    "spread": [[1.0], [0.5], [1.0]],
+    "log_evidence": [0.0, -1.0, -2.0],
+    "starts": 10,
+    "radius": 10.0,
+    "unseen": 0.0,
+}
+EXACT = {(1, "x"): -5.0, (1, "y"): 26.0, (2, "x"): 5.0, (2, "y"): 25.25}
+"""Means of x and y = x² in the modes N(−5, 1) and N(5, 1/2); a third one has no draws."""
+
+
+def weighted_run(seed: int, **variables: str) -> Any:
+    """Weighted draws of two modes, half a standard deviation off; `variables` rename x and y."""
+    rng = np.random.default_rng(seed)
+    left = rng.random((4, 1000)) < 0.5
+    spread = np.where(left, 1.0, 0.5)
+    noise = rng.standard_normal(left.shape)
+    x = np.where(left, -5, 5) + spread * (noise + 0.5)
+    weights = -0.5 * noise - 0.125 + np.where(left, np.log(0.8), np.log(0.2))
+    like = line_run("ais")
+    facts = {**like.provenance, "survey": SURVEY, "parameters": ["x"]}
+    names = {"x": "x", "y": "y"} | variables
+    return dataclasses.replace(
+        like, z=x[..., None], variables={names["x"]: x, names["y"]: x**2}, base=None,
+        log_weights=weights, island=1, provenance=facts,
+    )  # fmt: skip
+
+
+def test_means_by_mode_are_exact() -> None:
+    off = []
+    for seed in range(10):
+        run = weighted_run(seed)
+        table = run.summary(by="mode")
+        assert table.index.names == ["mode", "name"]
+        assert list(table.index) == [(k, name) for k in (1, 2, 3) for name in "xy"]
+        assert table.loc[3].isna().all(axis=None) and not table.loc[[1, 2]].isna().any(axis=None)
+        off += [(table.loc[at, "mean"] - mean) / table.loc[at, "std_error"]
+                for at, mean in EXACT.items()]  # fmt: skip
+        assert table.loc[(1, "x"), "sd"] == pytest.approx(1.0, abs=0.15)
+        assert table.loc[(2, "x"), "q50"] == pytest.approx(5.0, abs=0.1)
+        where = run.modes[["x", "y"]]
+        pd.testing.assert_frame_equal(where, table["mean"].unstack(), check_names=False)
+    assert np.abs(off).max() < 4 and 0.5 < np.sqrt(np.mean(np.square(off))) < 1.6
+
+
+def test_the_mode_of_each_draw() -> None:
+    run = weighted_run(1)
+    x = run.variables["x"]
+    assert np.array_equal(run.mode_of_draws, np.where(x < 0, 1, 2))
+    frame = run.draws_pd("x", draws=50, seed=2)
+    assert list(frame.columns) == ["chain__", "iter__", "draw__", "mode__", "x"]
+    assert (frame["mode__"] == np.where(frame["x"] < 0, 1, 2)).all()
+    assert frame["mode__"].nunique() == 2
+    found = run.to_arviz(log_likelihood=False)
+    right = np.where(found["posterior"]["x"].values < 0, 1, 2)
+    assert np.array_equal(found["sample_stats"]["mode"].values, right)
+    lost = np.where(x > 0, -np.inf, run.log_weights)
+    blind = dataclasses.replace(run, log_weights=lost)
+    assert set(blind.mode_of_draws[x > 0]) == {0}
+    assert np.isnan(blind.modes["x"][2]) and blind.modes["x"][1] == run.modes["x"][1]
+
+
+def test_the_table_has_what_is_asked_for_first() -> None:
+    run = weighted_run(1, x="weight", y="y_rep")
+    own = [*run.mode_columns]
+    assert list(run.modes.columns) == [*own, "y_rep"]  # a weight is that of the mode
+    assert run.modes["weight"][1] == run.mode_columns["weight"][0]
+    many = {f"log_lik_{k}": run.variables["y_rep"] for k in range(9)} | {"b": run.z.repeat(4, -1)}
+    wide = dataclasses.replace(run, variables=many)
+    means = [*(f"b[{k}]" for k in (1, 2, 3, 4)), "log_lik_0", "log_lik_1"]
+    assert list(wide.modes.columns) == [*own, *means]
+    assert "mean of b[4]" in str(wide.report())
+
+
+def test_who_knows_no_modes_says_so() -> None:
+    run = weighted_run(1)
+    none = {name: value for name, value in run.provenance.items() if name != "survey"}
+    bare = dataclasses.replace(run, provenance=none)
+    assert bare.modes is None and bare.mode_of_draws is None and bare.mode_means == {}
+    with pytest.raises(StanctError, match=r"knows no modes.*\n?.*base='modes'"):
+        bare.summary(by="mode")
+    with pytest.raises(StanctError, match="by must be 'mode' or None, not 'chain'"):
+        run.summary(by="chain")
+    assert list(bare.draws_pd("x").columns) == ["chain__", "iter__", "draw__", "x"]
+    assert "mode" not in bare.to_arviz(log_likelihood=False)["sample_stats"]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("auto", {"draws": 400, "thin": 2}),
+        ("ais", {"draws": 384, "resample": True}),
+        ("pseudo_extended", {"draws": 300, "copies": 3}),
+        ("parallel_tempering", {"draws": 400}),
+    ],
+)
+def test_every_kind_of_run(method: str, settings: dict[str, Any]) -> None:
+    target = target_of(TWO_MODES.source)
+    run: Any = sampled(method, target, seed=5, progress=False, **settings)
+    table = run.summary("x", by="mode")
+    for mode, at in ((1, [-6, -3]), (2, [6, 3])):
+        found = table.loc[mode]
+        assert np.all(np.abs(found["mean"] - at) < 4 * found["std_error"])
+        assert np.all(found["std_error"] < 0.3)
+        assert run.modes.loc[mode, ["x[1]", "x[2]"]].to_numpy() == pytest.approx(found["mean"])
+    frame = run.draws_pd()
+    assert (frame["mode__"] == np.where(frame["x[1]"] < 0, 1, 2)).all()
+    assert (frame["mode__"] == 2).mean() == pytest.approx(run.modes["weight"][2], abs=0.1)
