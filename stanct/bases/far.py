@@ -26,7 +26,8 @@ from stanct.path.gaussian import LOG_2PI, GaussianBase
 FIRST, LAST = 6_000, 60_000
 # Standard deviations of the Gaussians, in those of the ends.
 WIDTHS = (1.0, 1.5)
-# Ascents in vain after which a look ends, and the most modes by which draws are explained.
+# Ascents in vain after which a look ends, and the most modes by which draws are explained, and which
+# a look may add.
 VAIN, MOST = 24, 100
 # Known modes are the whole target if they explain this share of the draws.
 WHOLE = 0.99
@@ -55,7 +56,8 @@ class Far(NamedTuple):
 def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -> Far:
     """Ascend from far draws that no mode explains, and add what is found to the modes.
 
-    Draws count as particles that ended at the mode which dominates there.
+    Where known modes are the whole target, draws count as particles that ended at the mode which
+    dominates there.
     """
     effort = counted.scans / SCANS
     count, last, made, sees = int(FIRST * effort), int(LAST * effort), 0, False
@@ -74,9 +76,10 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
             if sees or count == last:
                 break
             count = min(2 * count, last)
-    hits = np.bincount(heights.argmax(axis=0), minlength=len(known))
-    for one, times in zip(known, hits.tolist(), strict=True):
-        one.particles += times
+    if whole:
+        hits = np.bincount(heights.argmax(axis=0), minlength=len(known))
+        for one, times in zip(known, hits.tolist(), strict=True):
+            one.particles += times
     return Far(whole, sees)
 
 
@@ -112,7 +115,8 @@ def _climbed(
     heights = each_height(known, x)
     explained = np.asarray(log_sum_exp(heights, axis=0))
     left, vain = unexplained(values, explained), 0
-    while left.any() and vain < VAIN:
+    first = len(modes)
+    while left.any() and vain < VAIN and len(modes) < first + MOST:
         best = int(np.where(left, values - explained, -np.inf).argmax())
         before = len(modes)
         climb(counted, x[best], modes, modes[0].root)

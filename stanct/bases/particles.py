@@ -125,11 +125,13 @@ class Particles(Maker):
         modes = [*found.optima]
         ascents = {id(one): one.seen for one in modes}
         far = looked_far(counted, modes, np.random.default_rng(seed))
-        joined = _joined(found, modes, ascents)
-        missed = _share(modes, lambda one: not one.particles)
-        settled = far.sees_narrower and missed <= 1 - self.again if far.whole else None
         cost = replace(NOTHING, gradients=counted.spent, evaluations=counted.evaluated)
-        return replace(joined, settled=settled), far.whole, cost
+        if not far.whole:
+            # Of thousands of modes those that dominate somewhere far out tell nothing.
+            return found, False, cost
+        missed = _share(modes, lambda one: not one.particles)
+        settled = far.sees_narrower and missed <= 1 - self.again
+        return replace(_joined(found, modes, ascents), settled=settled), True, cost
 
 
 def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
