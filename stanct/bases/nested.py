@@ -35,8 +35,9 @@ MOST_DIMENSIONS, MOST_INDEPENDENT, MOST_OUTER = 100, 300, 5
 # Draws at which third derivatives are taken.
 LOOKS = 2
 # Coordinates may be Gaussian, given the others, if the cubic terms of their log density have a
-# smaller variance, in nats².
-CUBIC = 0.3
+# smaller variance, in nats², than the first number. Where they are not, the second one asks for
+# more outer coordinates.
+CUBIC = (0.3, 0.003)
 # They are Gaussian if log densities have a smaller variance about those of their Gaussian, on
 # average over so many places with so many draws each.
 GAUSSIAN, PLACES, ALONG = 1e-4, 12, 20
@@ -139,16 +140,22 @@ def _given_gaussian(
     found = Nested(gradients=LOOKS * (dimension + 1) * (3 + moves))
     if not np.isfinite(squares).all():
         return found
-    outer = _chosen(squares)
-    if outer is None:
-        return found
-    inner = points[:, ~outer]
-    fit = Fit(
-        density, points, rng, NestedGaussian, outer,
-        centre=inner.mean(axis=0), unit=inner.std(axis=0),
-        **Colouring.of(coupled[np.ix_(~outer, ~outer)])._asdict(),
-    )  # fmt: skip
-    return found.with_fit(fit, limit=GAUSSIAN)
+    tried: list[Array] = []
+    for limit in CUBIC:
+        outer = _chosen(squares, limit)
+        if outer is None or any(np.array_equal(outer, other) for other in tried):
+            continue
+        tried.append(outer)
+        inner = points[:, ~outer]
+        fit = Fit(
+            density, points, rng, NestedGaussian, outer,
+            centre=inner.mean(axis=0), unit=inner.std(axis=0),
+            **Colouring.of(coupled[np.ix_(~outer, ~outer)])._asdict(),
+        )  # fmt: skip
+        found = found.with_fit(fit, limit=GAUSSIAN)
+        if found.log_weights.size:
+            break
+    return found
 
 
 def _given_product(
@@ -196,7 +203,7 @@ def _second_derivatives(
     return colouring.second_derivatives(gradients, places, slopes, units)
 
 
-def _chosen(squares: Array) -> Array | None:
+def _chosen(squares: Array, limit: float) -> Array | None:
     """The coordinates without which little of the squared third derivatives is left, shape (D,).
 
     They are taken one by one, always the one that takes most with it. None if there are none, too
@@ -208,7 +215,7 @@ def _chosen(squares: Array) -> Array | None:
     while True:
         left = symmetric[np.ix_(~outer, ~outer, ~outer)]
         # The variance of Σ T_ijk x_i x_j x_k / 6 under a standard normal, for the most part.
-        if left.sum() / 6 < CUBIC:
+        if left.sum() / 6 < limit:
             return outer if outer.any() else None
         if outer.sum() == min(MOST_OUTER, outer.size - 1):
             return None
