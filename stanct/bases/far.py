@@ -26,8 +26,8 @@ from stanct.path.gaussian import LOG_2PI, GaussianBase
 FIRST, LAST = 6_000, 60_000
 # Standard deviations of the Gaussians, in those of the ends.
 WIDTHS = (1.0, 1.5)
-# Ascents in vain after which a look ends, and the most modes by which draws are explained, and which
-# a look may add.
+# Ascents in vain after which a look ends. The most modes by which draws are explained, and the most
+# that a look adds.
 VAIN, MOST = 24, 100
 # Known modes are the whole target if they explain this share of the draws.
 WHOLE = 0.99

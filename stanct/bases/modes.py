@@ -345,9 +345,7 @@ class Approximations(Maker):
         elif self.way == "laplace":
             found, gradients = heard(partial(laplace_fits, target, seeds.starts, state.rng))
         else:
-            found = approximations(
-                target, embedded.pathfinder, draws, bar, seeds.starts, state.rng, starts=2 * STARTS
-            )
+            found = approximations(target, embedded.pathfinder, draws, bar, seeds.starts, state.rng)
             cost = _points(found)
             if self.way == "advi":
                 bar.note("ADVI")
