@@ -41,6 +41,7 @@ INSIDE = frozenset(
         *("running_cost", "running_log_z", "shows", "smooth_bias", "standardised", "statistics"),
         *("stored", "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z"),
         *("count_evidence", "bias", "counts", "island", "log_likelihood"),
+        *("mode_columns", "mode_means", "mode_shares"),
     )
 )
 
