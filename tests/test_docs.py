@@ -74,12 +74,13 @@ def test_a_method_of_ones_own_is_right(source: Path) -> None:
 
 
 def test_the_failing_run_fails_and_the_next_one_does_not(source: Path) -> None:
-    first, second, third, wide, unseen = re.findall(
+    first, second, third, wide, unseen, *bridged_and_modes = re.findall(
         r"^```text\n(.*?)^```", (source / "chains_disagree.md").read_text("utf-8"), re.S | re.M
     )
     assert "Warnings: round_trips" in first and "1. Refit the base in more rounds" in second
     assert "arnings" not in third and third.endswith("True\n") and "arnings" not in wide
     assert "log Z = -0." in unseen and "arnings" not in unseen
+    assert "where the fit has no draws" in bridged_and_modes[0] and len(bridged_and_modes) > 1
 
 
 def test_the_comparison_is_decided_as_by_quadrature(source: Path) -> None:
