@@ -57,3 +57,14 @@ def test_a_narrow_mode_is_found_or_missed_with_a_word(seed: int) -> None:
 def test_heavy_tails_are_not_explained(seed: int) -> None:
     counted, modes, _ = known([1.0, 0.9, 1.1], 8, nu=3)
     assert not looked_far(counted, modes, np.random.default_rng(seed)).whole
+    assert not any(one.particles for one in modes)
+
+
+@pytest.mark.parametrize("nu", [0, 3])
+def test_ascents_from_far_draws_do_not_count(seed: int, nu: float) -> None:
+    """The chance of a new mode is that of an ascent from anywhere."""
+    counted, modes, _ = known([1.0] * 12, 8, nu)
+    before, ends = [one.seen for one in modes], len(modes)
+    looked_far(counted, modes, np.random.default_rng(seed))
+    assert [one.seen for one in modes[:ends]] == before
+    assert not any(one.seen for one in modes[ends:]) and len(modes) > ends

@@ -1,9 +1,8 @@
 """Plain draws far from all modes, where a mode that no ascent has found would show.
 
 Where Gaussians are the whole target, an ascent from a point ends at the mode that dominates there,
-and annealed particles do no better: they too end in the widest. A log density costs a hundredth of
-either, and tells at once whether a known mode dominates. Of two round normals in 40 dimensions, the
-one that is narrower by a third dominates at one of 10,000 draws from around both.
+and annealed particles do no better: they too end in the widest. One log density tells whether a
+known mode dominates, where either of them takes dozens of gradients.
 """
 
 from __future__ import annotations
@@ -57,8 +56,9 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
     """Ascend from far draws that no mode explains, and add what is found to the modes.
 
     Where known modes are the whole target, draws count as particles that ended at the mode which
-    dominates there.
+    dominates there. No ascent of these counts as one from anywhere (`Optimum.seen`).
     """
+    seen = {id(one): one.seen for one in modes}
     effort = counted.scans / SCANS
     count, last, made, sees = int(FIRST * effort), int(LAST * effort), 0, False
     while True:
@@ -76,6 +76,8 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
             if sees or count == last:
                 break
             count = min(2 * count, last)
+    for one in modes:
+        one.seen = seen.get(id(one), 0)
     if whole:
         hits = np.bincount(heights.argmax(axis=0), minlength=len(known))
         for one, times in zip(known, hits.tolist(), strict=True):

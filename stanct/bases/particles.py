@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -73,23 +73,12 @@ class Particles(Maker):
     def make(self, state: State) -> Proposal:
         looked, target, known = state.search, state.target, state.search.ends
         (first,) = state.seeds.look.spawn(1)
-        looked, whole, cost = self._far(
-            looked,
-            first,
-            Counted(target.density, effort_of(target), reach_of(target)),
-        )
-        gradients, evaluations = cost.gradients, cost.evaluations
-        if whole:
-            return Proposal(
-                known={"search": looked},
-                gradients=gradients,
-                evaluations=evaluations,
-                made=looked.ends - known,
-                said=f"far draws found {looked.ends - known} more modes"
-                + ("" if looked.settled else ", and a narrower one may be missing"),
-            )
+        counted = Counted(target.density, effort_of(target), reach_of(target))
+        looked, whole = self._far(looked, first, counted)
+        gradients, evaluations = counted.spent, counted.evaluated
+        finders, doubt = "far draws", "a narrower one"
         most = state.purse.may_spend(self.share)
-        while gradients < most and not looked.settled:
+        while not whole and gradients < most and not looked.settled:
             (child,) = state.seeds.look.spawn(1)
             try:
                 scouts = annealed_scouts(
@@ -109,29 +98,29 @@ class Particles(Maker):
             )
             gradients += scouts.gradients + cost.gradients
             evaluations += cost.evaluations
+        if not whole:
+            finders, doubt = f"{looked.particles} annealed particles", "others"
         return Proposal(
             known={"search": looked},
             gradients=gradients,
             evaluations=evaluations,
             made=looked.ends - known,
-            said=f"{looked.particles} annealed particles found {looked.ends - known} more modes"
-            + ("" if looked.settled else ", and others may be missing"),
+            said=f"{finders} found {looked.ends - known} more modes"
+            + ("" if looked.settled else f", and {doubt} may be missing"),
         )
 
     def _far(
         self, found: Search, seed: np.random.SeedSequence, counted: Counted
-    ) -> tuple[Search, bool, Search]:
-        """What far draws add, whether known modes explain them, and the cost."""
+    ) -> tuple[Search, bool]:
+        """What a search found with what far draws add, and whether known modes explain them."""
         modes = [*found.optima]
-        ascents = {id(one): one.seen for one in modes}
         far = looked_far(counted, modes, np.random.default_rng(seed))
-        cost = replace(NOTHING, gradients=counted.spent, evaluations=counted.evaluated)
         if not far.whole:
             # Of thousands of modes those that dominate somewhere far out tell nothing.
-            return found, False, cost
+            return found, False
         missed = _share(modes, lambda one: not one.particles)
         settled = far.sees_narrower and missed <= 1 - self.again
-        return replace(_joined(found, modes, ascents), settled=settled), True, cost
+        return replace(_joined(found, modes), settled=settled), True
 
 
 def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
@@ -176,10 +165,12 @@ def with_ends_of(
     if wide:
         for k in each_height(wide, points).argmax(axis=0):
             wide[k].particles += 1
+    for one in modes:
+        one.seen = ascents.get(id(one), 0)
     new = _share(modes, lambda one: id(one) not in ascents)
     missed = _share(modes, lambda one: not one.particles)
     joined = replace(
-        _joined(found, modes, ascents),
+        _joined(found, modes),
         particles=found.particles + len(points),
         settled=new < few and missed <= 1 - again,
     )
@@ -195,9 +186,7 @@ def _share(modes: Sequence[Optimum], of: Callable[[Optimum], bool]) -> float:
     return float(np.exp(logs - log_sum_exp(logs))[[of(one) for one in wide]].sum())
 
 
-def _joined(found: Search, modes: list[Optimum], ascents: Mapping[int, int]) -> Search:
-    """What a search found, with further modes, and the numbers of ascents from anywhere."""
-    for one in modes:
-        one.seen = ascents.get(id(one), 0)
+def _joined(found: Search, modes: list[Optimum]) -> Search:
+    """What a search found, with further modes."""
     fits, seen = fits_of(modes, np.random.default_rng(len(modes)))
     return replace(found, fits=fits, seen=seen, optima=tuple(modes), ends=len(modes))

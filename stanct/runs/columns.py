@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -61,8 +61,3 @@ def by_name(columns: Columns, draws: Array) -> dict[str, Array]:
         else:
             variables[name] = np.broadcast_to(np.nan, (*draws.shape[:2], *shape))
     return variables
-
-
-def element(name: str, index: Sequence[int]) -> str:
-    """The name of an element, with indices from one."""
-    return f"{name}[{','.join(str(i + 1) for i in index)}]" if index else name

@@ -16,8 +16,9 @@ from stanct.common.arrays import Array
 from stanct.common.errors import StanctError, counted
 from stanct.engines.embedded import DrawBlock
 from stanct.estimates.arviz_bridge import read_netcdf
+from stanct.estimates.naming import label
 from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains, refuse_approximation
-from stanct.runs.columns import COLUMN, Columns, by_name, element, elements_of, first_index
+from stanct.runs.columns import COLUMN, Columns, by_name, elements_of, first_index
 from stanct.targets.program_target import ProgramTarget
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
             chain, draw, *index = map(int, bad[0])
             count = len(np.unique(bad[:, :2], axis=0))
             raise StanctError(
-                f"`{element(name, index)}` is not a finite number in {found.place(chain, draw)}"
+                f"`{label(name, index)}` is not a finite number in {found.place(chain, draw)}"
                 f"{f', the first of {count} such draws' * (count > 1)}.",
                 remedy="Leave such draws out, or pass the fit as it was written.",
             )
@@ -276,7 +277,7 @@ def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
     for index in np.ndindex(shape) if own else ():
         if tuple(i + first for i in index) not in own:
             raise StanctError(
-                f"{found.has} no column of `{element(name, index)}`.",
+                f"{found.has} no column of `{label(name, index)}`.",
                 remedy="Pass all elements of all parameters, and the data of the fit.",
             )
     if values.ndim != len(shape) + 2 or values.shape[2:] != shape:
@@ -450,13 +451,13 @@ def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFi
     if not shortest:
         raise StanctError(f"There is no draw in {origin}.", remedy=_REMEDY)
     labels = [str(name) for name in frame.columns if COLUMN.match(str(name))]
-    for label in labels:
-        if labels.count(label) > 1:
+    for name in labels:
+        if labels.count(name) > 1:
             raise StanctError(
-                f"Two columns of the table are named {label!r}.", remedy="Leave one of them out."
+                f"Two columns of the table are named {name!r}.", remedy="Leave one of them out."
             )
     draws = np.stack([
-        np.stack([_coerced(part[label])[:shortest] for label in labels], axis=1)
+        np.stack([_coerced(part[name])[:shortest] for name in labels], axis=1)
         for part in parts.values()
     ])  # fmt: skip
     rows = [part.index for part in parts.values()]

@@ -1,4 +1,4 @@
-"""`Run`, the result of every sampler, and `EvidenceRun`, a result with an evidence."""
+"""`Run`, the result of every sampler."""
 
 from __future__ import annotations
 
@@ -32,18 +32,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # What methods, pages and saved runs use of a run. A prompt that completes names leaves them out.
-INSIDE = frozenset(
-    (
-        *("arrays", "at_base", "bare_evidence", "base", "base_delta", "chain_counts", "data"),
-        *("delta", "ended_early", "engine", "estimator", "extra_estimates", "facts", "curves"),
-        *("file_format", "has_posterior", "is_thinned", "kept", "load", "lost_remedy", "made_by"),
-        *("method_settings", "rao_blackwell_curve", "rao_blackwell_evidence", "rows", "remedy"),
-        *("running_cost", "running_log_z", "shows", "smooth_bias", "standardised", "statistics"),
-        *("stored", "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z"),
-        *("count_evidence", "bias", "counts", "island", "log_likelihood"),
-        *("mode_columns", "mode_means", "mode_shares"),
-    )
-)
+INSIDE = {
+    "arrays", "at_base", "bare_evidence", "base", "base_delta", "chain_counts", "data", "delta",
+    "ended_early", "engine", "estimator", "extra_estimates", "facts", "curves", "file_format",
+    "has_posterior", "is_thinned", "kept", "load", "lost_remedy", "made_by", "method_settings",
+    "rao_blackwell_curve", "rao_blackwell_evidence", "rows", "remedy", "running_cost",
+    "running_log_z", "shows", "smooth_bias", "standardised", "statistics", "stored",
+    "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z", "count_evidence",
+    "bias", "counts", "island", "mode_columns", "mode_means",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
