@@ -20,8 +20,8 @@ from stanct.bases.score import EXPLAINED, unexplained
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.path.gaussian import LOG_2PI, GaussianBase
 
-# Draws of a first look and of the last. Looks follow while they find modes, and are doubled while
-# they would not find a narrower one.
+# Draws of a first look, and of the largest. Looks follow while they find modes, and are doubled
+# while they would not find a narrower one.
 FIRST, LAST = 6_000, 60_000
 # Standard deviations of the Gaussians, in those of the ends.
 WIDTHS = (1.0, 1.5)
