@@ -309,8 +309,6 @@ class Rewriter:
         body = self._normaliser(statement, scope, variate, f"{accumulator} += -{_factor(weight)}")
         condition = f"if ({' || '.join(outside)})"
         nothing = f"{accumulator} += negative_infinity();"
-        if len(body) == 1 and max(len(condition + nothing), len(body[0])) < _LINE:
-            return [f"{condition} {nothing}", f"else {body[0]}"]
         return [f"{condition} {{", f"  {nothing}", "} else {", *(f"  {x}" for x in body), "}"]
 
     def _extreme(self, function: str, variate: Range, shape: Shape | None) -> str:
