@@ -22,6 +22,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
   real partial_sum_lpdf(array[] real y, int start, int end, real mu) {
     return normal_lpdf(y | mu, 1);

@@ -20,6 +20,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
   vector twice(vector x) {
     return 2 * x;

@@ -17,6 +17,7 @@
 // The draws give the normalising constant of the user's program,
 //
 //   log Z = log mean(exp(ct_log_above)) - log mean(exp(ct_log_below)).
+
 functions {
   vector twice(vector x) {
     return 2 * x;

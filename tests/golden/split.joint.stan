@@ -188,8 +188,8 @@ model {
     }
     target += ct_beta * log_prior;
     target += ct_beta * (exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-              - 0.1 * dot_self(centred - mu) // likelihood
-              + normal_lpdf(y | mu, sigma));
+                         - 0.1 * dot_self(centred - mu) // likelihood
+                         + normal_lpdf(y | mu, sigma));
     for (n in 1 : N) {
       if (y[n] > 0) target += ct_beta * log(mix);
       else target += ct_beta * log1m(mix);
@@ -222,8 +222,8 @@ generated quantities {
     }
     ct_log_p += log_prior;
     ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-              - 0.1 * dot_self(centred - mu) // likelihood
-              + normal_lpdf(y | mu, sigma);
+                - 0.1 * dot_self(centred - mu) // likelihood
+                + normal_lpdf(y | mu, sigma);
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_p += log(mix);
       else ct_log_p += log1m(mix);

@@ -195,8 +195,8 @@ transformed parameters {
       }
       ct_log_p += log_prior;
       ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-                - 0.1 * dot_self(centred - mu) // likelihood
-                + normal_lpdf(y | mu, sigma);
+                  - 0.1 * dot_self(centred - mu) // likelihood
+                  + normal_lpdf(y | mu, sigma);
       for (n in 1 : N) {
         if (y[n] > 0) ct_log_p += log(mix);
         else ct_log_p += log1m(mix);

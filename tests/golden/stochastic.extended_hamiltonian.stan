@@ -22,6 +22,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 

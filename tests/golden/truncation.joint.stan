@@ -18,6 +18,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
   real bump_lpdf(real y, real scale) {
     return -square(y / scale);

@@ -7,6 +7,7 @@
 //
 // A term is likelihood where its variate depends on data;
 // `// stanct: prior` or `// stanct: likelihood` behind a statement overrides.
+
 functions {
   real bump_lpdf(real y, real scale) {
     return -square(y / scale);
