@@ -144,7 +144,8 @@ model {
     // -beta_i delta_i: copy i between base and target
     target += -ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
     // log g(beta_i) - b(beta_i): the prior less the bias
-    target += ct_between_knots(ct_beta[ct_n], ct_bias_beta, ct_log_g - ct_bias);
+    target += ct_between_knots(ct_beta[ct_n], ct_bias_beta,
+                               ct_log_g - ct_bias);
   }
   // the Jacobian of beta as a function of u, up to a constant
   target += logistic_lpdf(ct_u | 0, 1);
