@@ -202,12 +202,15 @@ def _coupled(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]
         found.array("bias"),
         np.zeros(len(found.given[knots])),
     )
-    program = (FromPrior if from_prior else OnPlateau)(found.target, found.base)
+    names = () if from_prior else ("reference_mean", "reference_scale")
+    reference = GaussianBase(*map(found.array, names)) if names else None
+    program = (FromPrior if from_prior else OnPlateau)(found.target, found.base, reference)
     places = Places(np.zeros((job.chains, found.base.dimension)), np.zeros(job.chains))
     fields = program.read(block, places, job.seeds.stream("unconstrained"))
     known = ("log_prior_mass", "log_prior_mass_error") if from_prior else ()
     facts = {name: found.given[name] for name in known if name in found.given}
-    return CoupledRun, {**fields, "bias": bias, "variables": found.users, "facts": facts}
+    fields |= {"bias": bias, "variables": found.users, "reference": reference, "facts": facts}
+    return CoupledRun, fields
 
 
 _MAKERS: Mapping[str, Callable[[Job, _Found], tuple[type[EvidenceRun], dict[str, Any]]]] = {

@@ -81,10 +81,11 @@ def prior_likelihood_recipe(target: ProgramTarget, bias: CoupledBias) -> Recipe:
 
 
 def extended_hamiltonian_recipe(
-    target: ProgramTarget, base: GaussianBase, bias: CoupledBias
+    target: ProgramTarget, base: GaussianBase, bias: CoupledBias, reference: GaussianBase
 ) -> Recipe:
-    """The extended-Hamiltonian program with data, coordinates, coupling and bias."""
+    """The extended-Hamiltonian program with data, coordinates, coupling, bias and reference."""
     names = {"xi_knots": bias.knots, "beta_at": bias.beta, "bias": bias.value}
+    names |= {"reference_mean": reference.mean, "reference_scale": reference.scale}
     return recipe(target, "extended_hamiltonian", **_base(base), K=bias.knots.size, **names)
 
 
