@@ -33,7 +33,7 @@ from stanct.targets.recipes import extended_hamiltonian_recipe, prior_likelihood
 from stanct.work.progress import Bar
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
-# The least k of a reference, effective draws for each dimension, and repeats of its fit.
+# Of a reference: the least k, effective draws for each dimension, and repeats of its fit.
 LEAST_REACH, LEAST_SIZE, FITS = 4.0, 10.0, 50
 
 
@@ -168,8 +168,8 @@ def within(z: Array, value: Array, log_weights: Array) -> GaussianBase | None:
     """A Gaussian within one mode of the target, by draws; None if these are too few.
 
     A Gaussian with the moments of several modes has its mass between them, where no draws are. This
-    one, N(c, S), has the moments of the draws under weights times N(z; c, k S), and is narrower
-    than a Gaussian mode by a factor of 1 - 1 / k.
+    one, N(c, S), has the moments of the draws under their weights times N(z; c, k S). Its S is
+    1 − 1/k of the covariance of a Gaussian mode.
 
     Parameters
     ----------
