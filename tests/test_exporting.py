@@ -195,10 +195,10 @@ def test_the_integral_of_a_prior_comes_from_a_run_on_it(
         raise stanct.StanctError("nothing works")
 
     monkeypatch.setattr(sampling, "prior_target", broken)
-    with pytest.warns(UserWarning, match="prior_mass"):
-        model.export(tmp_path / "unknown", {"y": 2.5}, "prior_likelihood", seed=1)
+    model.export(tmp_path / "unknown", {"y": 2.5}, "prior_likelihood", seed=1)
     told = (tmp_path / "unknown" / "README.md").read_text()
     assert "In log Z, the integral of the prior is not known, and counts as 1." in told
+    assert "prior_mass" in told
 
 
 @pytest.mark.parametrize(

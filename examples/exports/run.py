@@ -30,7 +30,7 @@ from stanct.engines import homes
 
 KINDS = ("joint", "prior_likelihood", "pseudo_extended", "extended_hamiltonian")
 # What a script prints where its log Z may be wrong.
-WARNED = ("Do not trust", "leads one to expect", "Checks of that run failed")
+WARNED = ("Do not trust", "leads one to expect", "few draws carried")
 EXAMPLES = Path(__file__).resolve().parents[1]
 # Two labellings of the components, of which the posterior has both.
 MIXTURE = """
@@ -118,6 +118,7 @@ def row(name: str, kind: str, folder: Path, exact: float) -> tuple[str, bool]:
     assert found, printed
     log_z, error = map(float, found.groups())
     warned = any(words in printed for words in WARNED)
+    warned |= "that failed" in (folder / "README.md").read_text()
     z = (log_z - exact) / error
     right = abs(z) <= 3 and error <= 0.1
     verdict = "right" if right else "error above 0.1" if abs(z) <= 3 else "missed"

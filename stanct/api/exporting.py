@@ -50,6 +50,8 @@ CHAINS, DRAWS, MOST_DRAWS = 4, 2500, 10_000
 # Standard error of log Z that the scripts aim at, as far as the run that fits the bias tells, and
 # above which an export says what else there is.
 AIM, MOST_ERROR = 0.05, 0.1
+# The check that fails where an error cannot be believed.
+TAIL = "pareto_k"
 # Kept draws of each chain in the run that fits base and bias.
 PILOT_DRAWS, PILOT_WARMUP = 800, 300
 # Draws of the base that tell the share of it at which the density vanishes.
@@ -98,15 +100,15 @@ class Exported:
     @property
     def doubt(self) -> str:
         """Why the scripts may not give log Z, in sentences; empty if nothing speaks against it."""
-        told = []
-        if self.error > MOST_ERROR:
-            told.append(
-                f"The short run that fitted the bias leads one to expect a standard error of "
+        told = ""
+        if TAIL in self.failed:
+            told = "In the short run that fitted the bias, few draws carried log Z."
+        elif self.error > MOST_ERROR:
+            told = (
+                "The short run that fitted the bias leads one to expect a standard error of "
                 f"{self.error:.2g} in log Z."
             )
-        if self.failed:
-            told.append(f"Checks of that run failed: {', '.join(self.failed)}.")
-        return " ".join([*told, *([self.instead] if told and self.instead else [])])
+        return f"{told} {self.instead}".strip() if told else ""
 
 
 def export(
@@ -304,6 +306,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "why": made.why,
         "constant_error": made.constant_error,
         "doubt": made.doubt,
+        "failed": made.failed,
         "threads": re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None,
     }
     record = {"format": FORMAT, "kind": kind, "target": target.record()}
