@@ -39,7 +39,7 @@ def test_generated_programs_pass(name: str, kind: str) -> None:
     ("kind", "old", "new"),
     [
         ("density", "normal_lpdf(mu | 0, 5)", "normal_lpdf(mu | 0.1, 5)"),
-        ("joint", "target += inv_logit(-ct_u) *", "target += 1.001 * inv_logit(-ct_u) *"),
+        ("joint", "target += std_normal_lpdf(", "target += 1.001 * std_normal_lpdf("),
         ("pseudo_extended", "log_sum_exp(ct_log_weight)", "max(ct_log_weight)"),
         ("pseudo_extended", "ct_log_g - ct_bias", "ct_log_g"),
         ("pseudo_extended", "(ct_most_beta - ct_least_beta)", "1"),
