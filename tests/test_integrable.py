@@ -9,7 +9,7 @@ import pytest
 from conftest import LONG, target_of
 
 import stanct
-from stanct.targets.integrable import Endless, endless, logarithms
+from stanct.targets.integrable import Endless, endless, logarithms, logits
 from stanct.targets.slices import endless_beside_one, endless_scales
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
@@ -171,6 +171,41 @@ def test_slices_tell_of_scales_that_others_follow(
     scale = density.unconstrained_names.index("tau")
     found, spent = endless_scales(density.log_density_gradients, x, [scale])
     assert found == [scale] * improper and spent < 600
+
+
+AUTOREGRESSION = """
+data { int n; vector[n] y; }
+parameters { real m; real<lower=-1, upper=1> phi; }
+model { PRIOR y[2:n] ~ normal(MEAN, 1); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("prior", "mean", "improper"),
+    [
+        ("", "m + phi * (y[1:n - 1] - m)", True),  # the mass of m is 1 / (1 - phi)
+        ("", "m + phi * y[1:n - 1]", False),
+        ("y[1] ~ normal(m, 1 / sqrt(1 - square(phi)));", "m + phi * (y[1:n - 1] - m)", False),
+        ("m ~ normal(0, 1e4);", "m + phi * (y[1:n - 1] - m)", False),
+        ("m ~ cauchy(0, 1e9);", "m + phi * (y[1:n - 1] - m)", False),
+        ("m ~ normal(0, 1e11);", "m + phi * (y[1:n - 1] - m)", False),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_slices_tell_of_a_correlation_that_goes_to_one(
+    prior: str, mean: str, improper: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = np.zeros(30)
+    for k in range(1, 30):
+        y[k] = 0.7 * y[k - 1] + rng.standard_normal()
+    source = AUTOREGRESSION.replace("PRIOR", prior).replace("MEAN", mean)
+    target = target_of(source, {"n": 30, "y": y})
+    names = target.density.unconstrained_names
+    assert (logarithms(target.program, names), logits(target.program, names)) == ([], [1])
+    x = [0.0, 1.5] + 0.4 * rng.standard_normal((200, 2))
+    found, spent = endless_scales(target.density.log_density_gradients, x, [], [1])
+    assert found == [1] * improper and spent < 200
 
 
 @pytest.mark.parametrize("level", [-4, -40, -4000])

@@ -84,6 +84,12 @@ def logarithms(program: Program, names: Sequence[str]) -> list[int]:
     ]
 
 
+def logits(program: Program, names: Sequence[str]) -> list[int]:
+    """Places of coordinates that are logits, of parameters with two bounds."""
+    both = {one.name for one in program.parameters if one.constraints.keys() == {"lower", "upper"}}
+    return [place for place, name in enumerate(names) if name.partition(".")[0] in both]
+
+
 class Endless(NamedTuple):
     """Names of the coordinates along which an integral has no end, and what was computed."""
 
