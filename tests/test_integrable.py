@@ -10,7 +10,7 @@ from conftest import LONG, target_of
 
 import stanct
 from stanct.runs.verdicts import failures
-from stanct.targets.integrable import Endless, endless, logarithms, logits
+from stanct.targets.integrable import Endless, _has_no_end, endless, logarithms, logits
 from stanct.targets.slices import endless_beside_one, endless_scales
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
@@ -385,6 +385,19 @@ def test_a_variance_that_goes_to_zero_is_told_by_the_factors_that_follow(
     found, spent = endless_beside_one(density.log_density_gradients, x, [15, 16, 17], vectors)
     assert bool(found) == ("log" in prior) and spent < 600
     assert endless_scales(density.log_density_gradients, x, [15, 16, 17])[0] == []
+
+
+@pytest.mark.parametrize(("end", "looks"), [(200.0, 1), (709.9, 30)])
+def test_an_end_of_the_support_is_not_looked_for(end: float, looks: int) -> None:
+    """Where no number ends, it is none of a number's. There an equation may take long to solve."""
+    asked = list[int]()
+
+    def rises(x: np.ndarray) -> np.ndarray:
+        asked.append(len(x))
+        return np.where(x[:, 0] < end, x[:, 0], -np.inf)
+
+    found = _has_no_end(rises, np.zeros(1), np.ones(1))
+    assert (len(asked) >= looks) and found == (looks > 1) and (looks > 1 or len(asked) == 1)
 
 
 def test_many_dimensions_are_left_alone() -> None:
