@@ -17,7 +17,7 @@ from stanct.engines.embedded import DrawBlock
 from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.targets.integrable import endless, logarithms
+from stanct.targets.integrable import endless, logarithms, logits
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
@@ -63,7 +63,8 @@ def endless_along(
     users, inside = _as_written(target, inside[:: 1 + len(inside) // SOME])
     density, names = users.density, users.density.unconstrained_names
     scales = logarithms(users.program, names)
-    along, spent = endless_scales(density.log_density_gradients, inside, scales)
+    bounded = logits(users.program, names)
+    along, spent = endless_scales(density.log_density_gradients, inside, scales, bounded)
     ledger.gradients += spent
     if not along:
         vectors: dict[str, list[int]] = {}

@@ -162,7 +162,8 @@ def foretell(
     effective_of
         Gives the effective draws on which means rest. It is called where the rule asks for some.
     """
-    if trial.gradients <= 0 or trial.draws <= 0 or seconds_left() == 0:
+    endless = "endless" in job.ledger.found  # and so no log Z
+    if endless or trial.gradients <= 0 or trial.draws <= 0 or seconds_left() == 0:
         return ""
     look, effective = 0.0, math.inf
     try:
