@@ -97,8 +97,10 @@ _HELP = {
     "random points, instead of showing the program",
     "--set": "a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
     "--seed": "default: a fresh one",
-    "--chains": "default: the method's own",
-    "--draws": "kept draws of each chain",
+    "--engine": "what runs NUTS; cmdstan compiles the generated program first (default: the "
+    "embedded engine)",
+    "--chains": "independent chains (default: 4)",
+    "--draws": "kept draws of each chain: --draws 200 with 4 chains keeps 800",
     "--target-se": "sample until log Z has this standard error; for every method but tact",
     "--max-draws": "largest number of draws of each chain with --target-se",
     "--warmup": "adaptation draws of each chain",

@@ -141,7 +141,6 @@ class Auto(Method[TemperedRun]):
     in_two_stages: ClassVar[bool] = True
     loops: ClassVar[tuple[str, ...]] = "evaluate_extended", "nuts_draws"
     # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
-    cmdstan_first: ClassVar[bool] = False
 
     max_gradients: Annotated[int, Whole(0)] = 3_000_000
     enough_se: Annotated[float, Real(0)] = 0.02
