@@ -42,8 +42,9 @@ class Options(TypedDict, total=False):
     chains
         Number of independent chains, ladders or streams of particles; 4 by default.
     draws
-        Kept iterations of each chain. The default depends on the method. Without `draws` and
-        `target_se`, the method auto stops earlier where it has enough; see `Auto`.
+        Kept iterations of each chain: 200 with 4 chains keep 800. The default depends on the
+        method. Without `draws` and `target_se`, the method auto stops earlier where it has enough;
+        see `Auto`.
     warmup
         Adaptation iterations of each chain. The default depends on the method.
     target_se
