@@ -64,8 +64,8 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
     gradients = f"{run.gradients:,} gradients"
     yield _told(
         "Done",
-        f"{run.made_by} {does}: {counted(run.chains, 'chain')} of {run.draws} draws, {gradients}, "
-        f"{run.provenance['seconds']:.1f} s, engine {run.engine}, seed {run.settings['seed']}. "
+        f"Method {run.made_by} {does}: {counted(run.chains, 'chain')} of {run.draws} draws, "
+        f"{gradients}, {run.provenance['seconds']:.1f} s, engine {run.engine}, seed {run.settings['seed']}. "
         + " ".join(decisions(run.provenance)),
     )
     told = [run.verdict.in_words, searched(run, spikes=False) if run.has_posterior else ""]
