@@ -120,6 +120,7 @@ def told(
     resumed: bool = False,
     spent: int = 1000,
     error_of: Callable[[], float] | None = None,
+    effective: float | None = None,
 ) -> dict[str, Any]:
     """The record of a forecast in a run of four chains that has just begun."""
     ledger = Ledger()
@@ -132,7 +133,10 @@ def told(
         execution=SimpleNamespace(executor=None, resumed=resumed, say=said.append),
         borrow=None,
     )
-    foretell(job, aim or Precision(None, 1000), BASE, trial, error_of or (lambda: error))
+    foretell(
+        job, aim or Precision(None, 1000), BASE, trial, error_of or (lambda: error),
+        None if effective is None else lambda: effective,
+    )  # fmt: skip
     (record,) = ledger.found["forecasts"]
     assert said[0].startswith(f"Forecast after {trial.after}: ")
     # What has passed since the run began depends on the machine.
@@ -279,6 +283,15 @@ def test_words() -> None:
     words = _forecast.in_words({**late, "draws_in_time": 0}, Precision(None, 2500), 60)
     assert words.endswith("ends the run before there are draws that count")
     assert _forecast._time(7200 * 60) == "1.2e+02 h"
+
+
+def test_means_are_foretold_where_they_are_an_aim() -> None:
+    """Ten effective draws of a hundred: a thousand take ten thousand, and a tenth more."""
+    aim = Precision(0.02, 2500, effective=1000)
+    record = told(Trial("x", 100, 2000, 4.0), 0.02, aim=aim, effective=10)
+    words = _forecast.in_words(record, aim, None)
+    assert record["draws"] == pytest.approx(11_000, abs=1)
+    assert words.startswith("log Z ± 0.0019, means from 1,100 effective draws, 1100")
 
 
 def test_without_an_error_an_aim_gives_a_bound() -> None:

@@ -16,7 +16,6 @@ from stanct.common.names import MODES
 from stanct.common.resources import within_memory
 from stanct.common.seeds import Seeds
 from stanct.common.settings import Whole, declared, listing, near, refuse_unknown
-from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
@@ -186,12 +185,7 @@ def _between(method: Method[Any]) -> Method[Any]:
 
 
 def _of_a_function(method: Method[Any], asked: Asked, options: Mapping[str, Any]) -> Asked:
-    """What ``engine="auto"`` and ``base="auto"`` stand for where there is no Stan program.
-
-    CmdStan runs Stan programs, and bases are fitted to them.
-    """
-    if options.get("engine", "auto") == "auto":
-        asked = replace(asked, engine=None)
+    """What ``base="auto"`` stands for where there is no Stan program to which bases are fitted."""
     base = options.get("base", "auto")
     if method.stochastic and isinstance(base, str) and base == "auto":
         asked = replace(asked, plan=replace(asked.plan, base="auto"))
@@ -393,8 +387,7 @@ def _engine(engine: str | CmdStan, method: Method[Any], *, spread: bool) -> CmdS
 
     `spread` says whether an executor moves the chains.
     """
-    by_cmdstan = method.by_nuts and method.cmdstan_first and not spread
-    if engine == "embedded" or (engine == "auto" and not by_cmdstan):
+    if engine in ("auto", "embedded"):
         return None
     if not method.by_nuts:
         able = listing(repr(name) for name, kind in METHODS.items() if kind.by_nuts)
@@ -409,7 +402,4 @@ def _engine(engine: str | CmdStan, method: Method[Any], *, spread: bool) -> CmdS
             remedy="Leave out engine=, and the executor's workers run compiled kernels, or leave "
             "out executor=.",
         )
-    if engine == "auto":
-        home = homes.find()
-        return CmdStan(home) if home else None
     return CmdStan.here(opencl=engine == "opencl") if isinstance(engine, str) else engine

@@ -14,7 +14,7 @@ from stanct.bases.modes import Pathfinder
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
-from stanct.bases.starts import STARTS, attempts
+from stanct.bases.starts import attempts
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
@@ -190,12 +190,12 @@ def explored(
 ) -> State:
     """What is known of a target after all makers of a recipe were asked; see `fit_base`."""
     seeds, effort = FitSeeds.of(seed), effort_of(target)
-    with Bar(STARTS, "base", unit="start", shown=progress) as bar:
+    with Bar(0, "base", shown=progress) as bar:
         # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
         maker = recipe.maker(Pathfinder.name)
         wanted = isinstance(maker, Pathfinder) and not target.by_cmdstan
         draws = maker.draws if isinstance(maker, Pathfinder) else 0
-        seen = attempts(target, embedded.pathfinder, draws, bar, seeds.starts)
+        seen = attempts(target, embedded.pathfinder, draws, bar, seeds.starts, part=Pathfinder.name)
         dense = target.density.dimension <= MOST_DENSE
         early = wanted and dense and nuts.threads > 1 and effort == 1 and has_own_thread()
         with beside(seen, early=early) as pathfinder:
@@ -204,7 +204,8 @@ def explored(
                 np.random.default_rng(seeds.points), bar, Purse(effort * recipe.gradients),
                 pathfinder,
             )  # fmt: skip
-            for maker in recipe.makers:
+            for number, maker in enumerate(recipe.makers, 1):
+                bar.begin(maker.name, number, len(recipe.makers))
                 state = asked(maker, state)
     if any(maker.scored for maker in recipe.makers) and not state.in_two_stages:
         state = state.scored()

@@ -84,11 +84,14 @@ def attempts(
     *,
     starts: int = STARTS,
     radii: Sequence[float] = RADII,
+    part: str | None = None,
 ) -> Iterator[Attempt]:
-    """From each start, an approximation's draws; see `approximations`."""
+    """From each start, an approximation's draws; see `approximations`.
+
+    `part` is that of the bar in which starts count, by default the one that has begun.
+    """
     with target.density.borrow() as own:
         for child, radius in zip(seed.spawn(starts), _radii(target, radii), strict=False):
-            bar.update()
             attempt: Attempt
             try:
                 with bounded(own):
@@ -97,6 +100,7 @@ def attempts(
                     )
             except EngineError as cause:
                 attempt = cause
+            bar.update(part=part)
             yield attempt
 
 

@@ -105,12 +105,10 @@ class Wide(Maker):
         ends = self._ends(state, starts, rng)
         spent, evaluations = 0, self.candidates * len(ends)
         if self.curved and target.density.dimension <= self.most_curved:
-            state.bar.note("searching")
             looked = heard(partial(self._curvature, state, ends, particles))
             if isinstance(looked, Proposal):
                 return looked
             spent = looked
-        state.bar.note("pilot chains")
         chosen = _farthest(ends, max(state.chains - len(places), 0))
         at = [*places, *(ends[k].point for k in chosen)]
         drawn, gradients = short_chains(target, at, pilots, rng, state.nuts)
@@ -201,7 +199,7 @@ class Wide(Maker):
     ) -> list[_End]:
         """The ends of Pathfinder runs that gave draws with a finite density, densest first."""
         target, way = state.target, partial(embedded.pathfinder, judged=self.by)
-        state.bar.expect(self.starts)
+        state.bar.more(self.starts, "start")
         seen = attempts(
             target, way, self.candidates, state.bar, seed, starts=self.starts, radii=RADII
         )

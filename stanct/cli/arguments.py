@@ -61,6 +61,11 @@ _COMMANDS = {
         "Write one HTML page that shows the result of a saved RUN, its uncertainty, "
         "and whether its checks passed.",
     ),
+    "draws": (
+        "write the draws of a saved run as CSV",
+        "Write equally weighted draws of the saved RUN as CSV, with columns such as beta[1]: to "
+        "stdout, or to a file.",
+    ),
     "plot": (
         "draw one picture of a saved run",
         "Draw one picture of the saved RUN: trace, pair (corner) or posterior of "
@@ -97,8 +102,10 @@ _HELP = {
     "random points, instead of showing the program",
     "--set": "a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
     "--seed": "default: a fresh one",
-    "--chains": "default: the method's own",
-    "--draws": "kept draws of each chain",
+    "--engine": "what runs NUTS; cmdstan compiles the generated program first (default: the "
+    "embedded engine)",
+    "--chains": "independent chains (default: 4)",
+    "--draws": "kept draws of each chain: --draws 200 with 4 chains keeps 800",
     "--target-se": "sample until log Z has this standard error; for every method but tact",
     "--max-draws": "largest number of draws of each chain with --target-se",
     "--warmup": "adaptation draws of each chain",
@@ -157,6 +164,8 @@ class Parser(argparse.ArgumentParser):
             word = unknown[1].split()[0].partition("=")[0]
             known = {o: p.prog for p in self._all() for a in p._actions for o in a.option_strings}
             hint = f"{known[word]} has it." if word in known else self._meant(word, known)
+            if not word.startswith("-"):
+                hint = "That is a word too many. compare joins names by commas: --names A,B."
             if word == "--data":
                 hint = "Data follow the program, as in stanct evidence MODEL.stan DATA.json."
             self.exit(2, f"{self.prog}: error: {message}. {hint}\n")
@@ -198,6 +207,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _extend(own["extend"])
     _compare(own["compare"])
     _report(own["report"])
+    _draws(own["draws"])
     _plot(own["plot"])
     own["doctor"].set_defaults(run=_command("doctor"))
     _install(own["install-cmdstan"])
@@ -396,6 +406,15 @@ def _report(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--out", metavar="FILE", help="default: RUN.html")
     _add(parser, "--names", nargs="+", metavar="NAME")
     parser.set_defaults(run=_command("report_run"))
+
+
+def _draws(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "run_folder", metavar="RUN")
+    _add(parser, "--names", nargs="+", metavar="NAME", help="default: all variables")
+    told = "equally weighted draws of each chain (default: a quarter of those of the run)"
+    _add(parser, "--draws", type=int, metavar="N", help=told)
+    _add(parser, "--out", metavar="FILE", help="default: stdout")
+    parser.set_defaults(run=_command("write_draws"))
 
 
 def _plot(parser: argparse.ArgumentParser) -> None:

@@ -22,8 +22,10 @@ from stanct.api.tempering import temper
 from stanct.audit.doctor import examine
 from stanct.audit.verify import verify
 from stanct.cli.fish import fish
+from stanct.common.drafts import write_whole
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.names import INTERRUPTED, UNRELIABLE
+from stanct.common.resources import writing
 from stanct.common.settings import check_page_file
 from stanct.engines import cmdstan, homes
 from stanct.runs import comparison
@@ -388,6 +390,21 @@ def report_run(options: argparse.Namespace) -> int:
     check_page_file(file)
     run.report(file, names=options.names)
     say(file)
+    return 0
+
+
+def write_draws(options: argparse.Namespace) -> int:
+    """Write the equally weighted draws of a saved run as CSV."""
+    run = load(options.run_folder)
+    text = run.draws_pd(options.names, draws=options.draws).to_csv(index=False)
+    if options.out is None:
+        say(text.rstrip("\n"))
+        return 0
+    path = check_page_file(options.out)
+    with writing("The table", path, "Choose a file that you can write."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+    say(options.out)
     return 0
 
 

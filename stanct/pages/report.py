@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST, is_below_digits, log_z_in_words
+from stanct.estimates.digits import MOST, decimals, is_below_digits, log_z_in_words
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import (
@@ -225,11 +225,17 @@ def _modes_table(run: Run) -> list[Table]:
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:
     """Make a table of log Z and the counts of each chain."""
-    alone = () if evidence is None else evidence.chain_log_z
-    columns = {"log Z alone": alone} if alone else {}
-    columns = {**columns, **run.chain_counts(), "draws": [run.draws] * run.chains}
+    columns: dict[str, list[Cell]] = {}
+    if evidence is not None and evidence.chain_log_z:
+        places = decimals(evidence.std_error)
+        columns["log Z alone"] = [
+            Cell(f"{z:.{places}f}".replace("-", "−"), z) if math.isfinite(z) else cell(z)
+            for z in evidence.chain_log_z
+        ]
+    counts = {**run.chain_counts(), "draws": [run.draws] * run.chains}
+    columns |= {name: [cell(value, 7) for value in values] for name, values in counts.items()}
     rows = tuple(
-        Row(f"chain {c + 1}", tuple(cell(v[c], 7) for v in columns.values()), chain_colour(c))
+        Row(f"chain {c + 1}", tuple(own[c] for own in columns.values()), chain_colour(c))
         for c in range(run.chains)
     )
     return Table("By chain, after warm-up", ("chain", *columns), rows)

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 _PROBABILITIES = ("probability", "probability_low", "probability_high")
 # Amounts that programs lack are the same up to rounding.
 SAME = 1e-9
+# Columns of the table as text, so that a terminal shows it without a break.
+_HEADS = {
+    "std_error": "error", "log_bayes_factor": "log BF", "log_bayes_factor_error": "its error",
+    "probability_low": "2.5%", "probability_high": "97.5%",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -300,7 +305,7 @@ class Comparison(Reported):
         return f"{words} Not to be relied on: runs of which it is made have warnings."
 
     def __str__(self) -> str:
-        table = self.table.copy()
+        table = self.table.rename(columns=_HEADS)
         table["warnings"] = [text or "-" for text in table["warnings"]]
         text = table.to_string(float_format=lambda value: f"{value:.4f}")
         return "\n".join([self.verdict, "", text, *("" for _ in self.notes[:1]), *self.notes])

@@ -179,6 +179,8 @@ def foretell(
         error = math.nan
     planned = precision.planned(trial.draws, error, effective)
     record = _record(job, precision, base, trial, (planned, error), look)
+    if math.isfinite(effective):
+        record["effective"] = round(effective * planned / trial.draws)
     known = job.ledger.found.get("forecasts", [])
     job.ledger.found["forecasts"] = [*known, record]
     text = in_words(record, precision, job.plan.max_seconds)
@@ -277,6 +279,8 @@ def in_words(record: dict[str, Any], precision: Precision, max_seconds: float | 
     seconds, draws, error = record["seconds"], record["draws"], record["std_error"]
     aim = precision.target_se
     how = "" if error is None else f"log Z ± {error:.2g}, "
+    if "effective" in record:
+        how += f"means from {record['effective']:,} effective draws, "
     bound = record["bound"]
     text = f"{how}{'at most ' * bound}{draws} draws a chain, {_time(seconds)} in all"
     if aim is not None and not precision.effective and error is not None and error > aim:

@@ -241,8 +241,8 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
             raise DataError(
                 "These data are in R's dump format.",
                 path=str(path),
-                remedy="Convert them, in R by cmdstanr::write_stan_json(rstan::read_rdump("
-                f'"{path.name}"), "data.json").',
+                remedy=f'Convert them in R: e <- new.env(); sys.source("{path.name}", e); '
+                'jsonlite::write_json(as.list(e), "data.json", auto_unbox = TRUE, digits = NA)',
             ) from cause
         lines = text.splitlines() or [""]
         excerpt = lines[min(cause.lineno, len(lines)) - 1]
