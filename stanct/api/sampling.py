@@ -144,7 +144,8 @@ def sample(
         if execution.store is not None and not run.ended_early:
             execution.complete(run.z)
             run = run.stored(execution.store)
-    if run.provenance.get("log_prior_mass", 0.0) is None and not run.ended_early:
+    untold = isinstance(run, EvidenceRun) and run.provenance.get("log_prior_mass", 0.0) is None
+    if untold and not run.ended_early:
         left = None if plan.max_seconds is None else plan.max_seconds - time.monotonic() + begun
         return _with_prior_mass(run, target, execution.seed, left)
     return run
