@@ -116,8 +116,7 @@ def test_a_diagonal_scale_is_the_matrix_of_it(kind: str) -> None:
     copies = 2 if kind == "pseudo_extended" else 1
     rest = DATA["vectors"] | base_data(dimension)
     rest |= {"ct_N": copies, "ct_xi_knots": KNOTS}
-    rest |= {"ct_beta_at": COUPLING, "ct_reference_mean": np.zeros(dimension)}
-    rest |= {"ct_reference_scale": np.eye(dimension)}
+    rest |= {"ct_beta_at": COUPLING}
     whole = {"ct_is_dense": 1, "ct_base_scale": np.diag(diagonal)}
     short = {"ct_is_dense": 0, "ct_base_scale": diagonal[:, None]}
     dense, sparse = (load(code, rest | scale) for scale in (whole, short))

@@ -82,21 +82,6 @@ def test_a_prior_that_is_not_normalised(seed: int) -> None:
     assert run.bare_evidence.log_z == pytest.approx(exact, abs=4 * error)
 
 
-def test_a_reference_lies_within_one_of_two_modes(seed: int) -> None:
-    """Between them, where a Gaussian with the moments of both has its mass, no draw would be."""
-    source = """
-    parameters { vector[2] x; }
-    model { target += log_mix(0.3, normal_lpdf(x | -1.2, 0.4), normal_lpdf(x | 1.2, 0.4)); }"""
-    method = stanct.ExtendedHamiltonian()
-    run = stanct.temper(source).sample(method=method, draws=1000, seed=seed, progress=False)
-    reference = run.reference
-    assert reference is not None and "pareto_k" not in run.warnings
-    x = np.abs(run.base.unwhiten(reference.mean))
-    np.testing.assert_allclose(x, 1.2, atol=0.15)
-    evidence = run.bare_evidence
-    assert abs(evidence.log_z) < 4 * evidence.std_error and evidence.std_error < 0.25
-
-
 def test_a_prior_whose_mass_no_statement_tells(seed: int) -> None:
     """A run on the prior alone tells it; its error counts, and so does that of an import."""
     source = "data { real y; } parameters { real s; } model { target += -s^2; y ~ normal(s, 1); }"

@@ -26,7 +26,6 @@ def standard_base(dimension: int) -> dict[str, Any]:
     names = {"D": dimension, "base_mean": np.zeros(dimension).tolist(), "K": 2}
     names |= {"base_scale": np.ones((dimension, 1)).tolist(), "is_dense": 0, "bias": [0.0, 2.0]}
     names |= {"bias_beta": [0.0, 1.0], "xi_knots": [0.0, 1.0], "log_g": [0.0, 0.0]}
-    names |= {"reference_mean": names["base_mean"], "reference_scale": np.eye(dimension).tolist()}
     return {"ct_" + name: value for name, value in names.items()}
 
 

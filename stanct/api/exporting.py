@@ -247,8 +247,7 @@ def _coupled(
     else:
         fitted = sample(target, own, **_options(run, seeds))
     target = _form_of(target, fitted)
-    kind_of_program = FromPrior if from_prior else OnPlateau
-    program = kind_of_program(target, fitted.base.dense(), fitted.reference)
+    program = (FromPrior if from_prior else OnPlateau)(target, fitted.base.dense())
     # Chains begin where those of the fit were, far apart.
     rows = np.linspace(0, fitted.draws - 1, CHAINS).round().astype(int)
     chains = np.arange(CHAINS) % fitted.chains

@@ -202,15 +202,12 @@ def _coupled(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]
         found.array("bias"),
         np.zeros(len(found.given[knots])),
     )
-    names = () if from_prior else ("reference_mean", "reference_scale")
-    reference = GaussianBase(*map(found.array, names)) if names else None
-    program = (FromPrior if from_prior else OnPlateau)(found.target, found.base, reference)
+    program = (FromPrior if from_prior else OnPlateau)(found.target, found.base)
     places = Places(np.zeros((job.chains, found.base.dimension)), np.zeros(job.chains))
     fields = program.read(block, places, job.seeds.stream("unconstrained"))
     known = ("log_prior_mass", "log_prior_mass_error") if from_prior else ()
     facts = {name: found.given[name] for name in known if name in found.given}
-    fields |= {"bias": bias, "variables": found.users, "reference": reference, "facts": facts}
-    return CoupledRun, fields
+    return CoupledRun, {**fields, "bias": bias, "variables": found.users, "facts": facts}
 
 
 _MAKERS: Mapping[str, Callable[[Job, _Found], tuple[type[EvidenceRun], dict[str, Any]]]] = {

@@ -177,7 +177,6 @@ def _whitened(
         if kind == "extended_hamiltonian":
             extra = {n: v for n, v in extra.items() if n != "bias_beta"}
             extra |= {"xi_knots": _BIAS.beta, "beta_at": _COUPLING}
-            extra |= {"reference_mean": mean, "reference_scale": np.diag(diagonal)}
         programs = [_generated(target, kind, extra, home)]
     for k in range(points):
         z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)

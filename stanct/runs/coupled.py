@@ -15,7 +15,6 @@ from stanct.estimates.pairs import PairEstimator
 from stanct.estimates.path import Evidence
 from stanct.path.base import Base
 from stanct.path.coupled import CoupledBias
-from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import Check, transition_checks, transition_counts, weights_check
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.normalised import prior_mass_checks, with_prior_mass
@@ -41,14 +40,11 @@ class CoupledRun(EvidenceRun):
         The log density v that β(t) multiplies: log p(y | θ), or log p(z).
     log_base : shape (chains, draws)
         Log of the density of known integral that is compared with the target, over what v is
-        added to: 0 on the path from the prior, and that of `reference` of the extended Hamiltonian.
+        added to: 0 on the path from the prior, and log N(z; 0, I) of the extended Hamiltonian.
     bias
         β(t) and the bias, frozen.
     statistics
         Statistics of NUTS under CmdStan's names, each of shape (chains, draws).
-    reference
-        The Gaussian of z within the target, with which an extended Hamiltonian compares it; None on
-        the path from the prior, and for N(0, I).
 
     The other attributes are those of `Run`. `base` only gives coordinates on the path from the
     prior. Add log ∫ p dθ there, and the sum is log Z.
@@ -65,7 +61,6 @@ class CoupledRun(EvidenceRun):
     log_base: Array = field(repr=False)
     bias: CoupledBias = field(repr=False)
     statistics: Mapping[str, Array] = field(repr=False)
-    reference: GaussianBase | None = field(default=None, repr=False)
 
     @cached_property
     def estimator(self) -> PairEstimator:
@@ -130,9 +125,7 @@ class CoupledRun(EvidenceRun):
 
     def _stored_arrays(self) -> dict[str, Array]:
         of_bias = {f"bias {name}": values for name, values in asdict(self.bias).items()}
-        own = self.reference.arrays() if self.reference is not None else {}
-        of_reference = {f"reference {name}": values for name, values in own.items()}
-        return super()._stored_arrays() | of_bias | of_reference
+        return super()._stored_arrays() | of_bias
 
     def _stored_values(self) -> dict[str, Any]:
         return {"statistics": self.statistics}
@@ -141,7 +134,4 @@ class CoupledRun(EvidenceRun):
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         own = {one.name: stored.arrays[f"bias {one.name}"] for one in fields(CoupledBias)}
         found = {"bias": CoupledBias(**own), "statistics": stored.statistics}
-        if "reference base_mean" in stored.arrays:
-            told = (stored.arrays[f"reference base_{name}"] for name in ("mean", "scale"))
-            found["reference"] = GaussianBase(*told)
         return super()._restored(stored) | found

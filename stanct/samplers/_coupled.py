@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock, Nuts, Recipe
 from stanct.path.base import Base
 from stanct.path.coupled import CoupledBias
-from stanct.path.gaussian import GaussianBase, gaussian_moments
+from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.runs.coupled import CoupledRun
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import whole_chain
@@ -33,8 +33,6 @@ from stanct.targets.recipes import extended_hamiltonian_recipe, prior_likelihood
 from stanct.work.progress import Bar
 
 ROUND_WARMUP, ROUND_DRAWS = 300, 500
-# The least k of a reference, effective draws for each dimension, and repeats of its fit.
-LEAST_REACH, LEAST_SIZE, FITS = 4.0, 10.0, 50
 
 
 @dataclass(frozen=True)
@@ -50,24 +48,16 @@ class CoupledProgram(ABC):
 
     kind: str
 
-    def __init__(
-        self, target: ProgramTarget, base: GaussianBase, reference: GaussianBase | None = None
-    ) -> None:
+    def __init__(self, target: ProgramTarget, base: GaussianBase) -> None:
         self.target = target
         self.base = base
-        # The Gaussian density of z with which the target is compared, if there is one.
-        self.reference = reference
 
     @classmethod
-    def of(cls, job: Job, base: Base, reference: GaussianBase | None = None) -> Self:
+    def of(cls, job: Job, base: Base) -> Self:
         """The program of a job's target."""
         target = job.target
         assert isinstance(target, ProgramTarget)
-        return cls(target, base.dense(), reference)
-
-    def informed(self, fields: Mapping[str, Any], bias: CoupledBias) -> Self:
-        """The program for the kept draws, by the fields of draws under a bias."""
-        return self
+        return cls(target, base.dense())
 
     @abstractmethod
     def recipe(self, bias: CoupledBias) -> Recipe:
@@ -130,18 +120,8 @@ class OnPlateau(CoupledProgram):
 
     kind = "extended_hamiltonian"
 
-    @property
-    def compared(self) -> GaussianBase:
-        """The reference, N(0, I) if none is known."""
-        width = self.base.dimension
-        return self.reference or GaussianBase(np.zeros(width), np.eye(width))
-
-    def informed(self, fields: Mapping[str, Any], bias: CoupledBias) -> Self:
-        value, z = fields["value"].ravel(), fields["z"].reshape(-1, self.base.dimension)
-        return type(self)(self.target, self.base, within(z, value, value - bias.log_mass(value)))
-
     def recipe(self, bias: CoupledBias) -> Recipe:
-        return extended_hamiltonian_recipe(self.target, self.base, bias, self.compared)
+        return extended_hamiltonian_recipe(self.target, self.base, bias)
 
     def inits(self, places: Places) -> list[dict[str, Any]]:
         prefix = self.target.prefix
@@ -160,41 +140,8 @@ class OnPlateau(CoupledProgram):
             "z": z,
             "t": np.abs(self.variable(block, "xi")),
             "value": self.variable(block, "log_target"),
-            "log_base": self.compared.log_density(z),
+            "log_base": standard_log_density(z),
         }
-
-
-def within(z: Array, value: Array, log_weights: Array) -> GaussianBase | None:
-    """A Gaussian within one mode of the target, by draws; None if these are too few.
-
-    A Gaussian with the moments of several modes has its mass between them, where no draws are. This
-    one, N(c, S), has the moments of the draws under weights times N(z; c, k S), and is narrower
-    than a Gaussian mode by a factor of 1 - 1 / k.
-
-    Parameters
-    ----------
-    z : shape (n, D)
-        Draws.
-    value, log_weights : shape (n,)
-        Their log p(z), and their log weights for it, both natural logs.
-    """
-    width, at = z.shape[1], z[value.argmax()]
-    reach = max(LEAST_REACH, np.sqrt(width))
-
-    def moments(around: Array, covariance: Array) -> tuple[Array, Array, float]:
-        near = GaussianBase.from_covariance(around, reach * covariance).log_density(z)
-        weights = np.exp(log_weights + near - (log_weights + near).max())
-        size = weights.sum() ** 2 / np.square(weights).sum()
-        return (*gaussian_moments(z, weights=weights), float(size))
-
-    _, whole = gaussian_moments(z, weights=np.exp(log_weights - log_weights.max()))
-    tries = (moments(at, share * whole) for share in (0.02, 0.1, 0.4, 1.0))
-    found = next((one for one in tries if one[2] > LEAST_SIZE * width), None)
-    if found is None:
-        return None
-    for _ in range(FITS):
-        found = moments(*found[:2])
-    return GaussianBase.from_covariance(*found[:2]) if found[2] > LEAST_SIZE * width else None
 
 
 @dataclass(frozen=True)
@@ -219,16 +166,13 @@ class CoupledChains:
 
     def run(self, bias: CoupledBias, places: Places) -> CoupledRun:
         """Learn the bias in rounds from a first guess, freeze it, and draw."""
-        chains = self
         for number in range(self.rounds):
             name = f"round {number + 1}"
             with self.job.bar(self.job.chains * ROUND_DRAWS, name):
                 made = self._drawn(name, bias, places, ROUND_WARMUP, ROUND_DRAWS)
-            informed = self.program.informed(made.fields, bias)
-            chains = replace(self, program=informed)
             bias, places = bias.refined(made.fields["value"]), made.ends
         self.job.lap("bootstrap")
-        return chains.kept(bias, places)
+        return self.kept(bias, places)
 
     def kept(self, bias: CoupledBias, places: Places) -> CoupledRun:
         """Make the kept draws under a frozen bias."""
@@ -238,8 +182,7 @@ class CoupledChains:
         def fields() -> dict[str, Any]:
             found = joined_rows(*(one.fields for one in passes))
             statistics = joined_rows(*(one.block.statistics for one in passes))
-            own = {"base": program.base, "bias": bias, "reference": program.reference}
-            return {**found, "statistics": statistics, **own}
+            return {**found, "statistics": statistics, "base": program.base, "bias": bias}
 
         def make(draws: int, bar: Bar) -> bool:
             start = passes[-1].ends if passes else places

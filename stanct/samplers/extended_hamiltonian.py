@@ -2,8 +2,8 @@
 
 This is the density of Gobbo & Leimkuhler (2015), sampled by NUTS. `TACT` samples it by Langevin
 moves. β falls smoothly from 1 to its least value at the walls, and there is no base: draws come
-from powers of the target itself. log Z follows from a Gaussian within one mode of the target, which
-the draws of the last round tell.
+from powers of the target itself. log Z follows, because at large |ξ| the powers cover the Gaussian
+that whitens the coordinates.
 """
 
 from __future__ import annotations
@@ -78,6 +78,6 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
 
     def resume(self, job: Job, run: CoupledRun) -> CoupledRun:
         """Move the chains on from their last draws, after a warm-up."""
-        program = OnPlateau.of(job, run.base, run.reference)
+        program = OnPlateau.of(job, run.base)
         places = Places(run.base.unwhiten(run.z[:, -1]), control_of((1 + run.t[:, -1]) / 2))
         return CoupledChains(job, self.nuts(job), program, 0).kept(run.bias, places)

@@ -81,11 +81,10 @@ def prior_likelihood_recipe(target: ProgramTarget, bias: CoupledBias) -> Recipe:
 
 
 def extended_hamiltonian_recipe(
-    target: ProgramTarget, base: GaussianBase, bias: CoupledBias, reference: GaussianBase
+    target: ProgramTarget, base: GaussianBase, bias: CoupledBias
 ) -> Recipe:
-    """The extended-Hamiltonian program with data, coordinates, coupling, bias and reference."""
+    """The extended-Hamiltonian program with data, coordinates, coupling and bias."""
     names = {"xi_knots": bias.knots, "beta_at": bias.beta, "bias": bias.value}
-    names |= {"reference_mean": reference.mean, "reference_scale": reference.scale}
     return recipe(target, "extended_hamiltonian", **_base(base), K=bias.knots.size, **names)
 
 

@@ -10,9 +10,9 @@
 //                 + log inv_logit(u) + log inv_logit(-u) + constant,
 //
 // beta and b piecewise linear in |xi|. On a plateau around xi = 0, beta is 1:
-// there, draws are draws from the user's posterior. m and L only precondition, so
-// p(z)^beta has to be integrable by itself. The base of the weights below is a
-// reference N(c, S S') of z, which should be no wider than a mode of p(z) is.
+// there, draws are draws from the user's posterior. N(m, L L') takes no part in
+// this density, so p(z)^beta has to be integrable by itself; the base of the
+// weights below is N(m, L L'), which should be no wider than p(z)^beta is.
 //
 // The draws give the normalising constant of the user's program,
 //
@@ -76,9 +76,6 @@ data {
   vector<lower=0, upper=1>[ct_K] ct_xi_knots; // 0, ..., 1, ascending
   vector<lower=0, upper=1>[ct_K] ct_beta_at; // 1, 1, ..., descending
   vector[ct_K] ct_bias; // b at these knots; begins with 0
-  // Reference N(c, S S') of z, S lower triangular, that lies within p(z).
-  vector[ct_D] ct_reference_mean;
-  matrix[ct_D, ct_D] ct_reference_scale;
 }
 transformed data {
   if (N > 1000) reject("zu viele Größen: ", N, " > 1000 — „target += 1“");
@@ -143,9 +140,7 @@ generated quantities {
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);
   // log weights of this draw for the base and for the target, over all xi
-  real ct_log_weight_base = multi_normal_cholesky_lpdf(ct_z | ct_reference_mean,
-                                                    ct_reference_scale)
-                            - ct_log_mixture;
+  real ct_log_weight_base = std_normal_lpdf(ct_z) - ct_log_mixture;
   real ct_log_weight_target = ct_log_target - ct_log_mixture;
 
   real z = mu / sigma; /* µ / σ */
