@@ -10,8 +10,10 @@ from conftest import LONG, target_of
 
 import stanct
 from stanct.runs.verdicts import failures
+from stanct.samplers._beyond import endless_along
 from stanct.targets.integrable import Endless, _has_no_end, endless, logarithms, logits
 from stanct.targets.slices import endless_beside_one, endless_scales
+from stanct.work.ledger import Ledger
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
 HIERARCHY = """
@@ -207,6 +209,28 @@ def test_slices_tell_of_a_correlation_that_goes_to_one(
     x = [0.0, 1.5] + 0.4 * rng.standard_normal((200, 2))
     found, spent = endless_scales(target.density.log_density_gradients, x, [], [1])
     assert found == [1] * improper and spent < 200
+
+
+@pytest.mark.parametrize(
+    ("prior", "mean", "along"),
+    [
+        ("", "m + phi * (y[1:n - 1] - m)", ["m"]),  # with phi = 1 + c / m
+        ("", "m + phi * y[1:n - 1]", []),
+        ("m ~ normal(0, 1e8);", "m + phi * (y[1:n - 1] - m)", []),
+    ],
+)
+def test_what_has_no_prior_goes_far_and_others_follow(
+    prior: str, mean: str, along: list[str]
+) -> None:
+    source = AUTOREGRESSION.replace("<lower=-1, upper=1>", "")
+    source = source.replace("PRIOR", prior).replace("MEAN", mean)
+    for seed in (1, 2, 3):
+        rng = np.random.default_rng(seed)
+        y = 1 + 0.5 * rng.standard_normal(30).cumsum()
+        target, ledger = target_of(source, {"n": 30, "y": y}), Ledger()
+        x = [0.5, 0.7] + 0.2 * rng.standard_normal((200, 2))
+        found = endless_along(target, x, np.zeros(200), ledger, by_gradients=True)
+        assert found == along and ledger.gradients < 300
 
 
 @pytest.mark.parametrize("level", [-4, -40, -4000])

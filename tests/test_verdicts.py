@@ -274,8 +274,9 @@ def test_an_improper_posterior_has_no_means() -> None:
     still = stuck()
     failed = replace(still, provenance={**still.provenance, "endless": ["m", "s"]})
     assert "round_trips" in still.warnings and failed.warnings == ("improper",)
+    assert failed.verdict.in_words == "There is no posterior: 1 check of 4 failed."
     page = lost.report()
-    for words in ("Effective size of log Z", "ascents from up to"):
+    for words in ("Effective size of log Z", "ascents from up to", "Modes found", "By chain"):
         assert words in run.report() and words not in page
     assert (
         "The density has no posterior" in page and page.count("Give `m`, `s` a proper prior.") == 3

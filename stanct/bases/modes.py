@@ -40,7 +40,7 @@ from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
-from stanct.common.errors import EngineError, StanctError
+from stanct.common.errors import EngineError, StanctError, counted
 from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
 from stanct.work.interrupts import heard
@@ -91,7 +91,7 @@ class Ascents(Maker):
             evaluations=looked.evaluations,
             made=len(looked.fits),
             said=f"{looked.ascents} of {looked.ascents + looked.astray} ascents ended at "
-            f"{looked.ends} modes",
+            f"{counted(looked.ends, 'mode')}",
         )
 
 
@@ -246,7 +246,7 @@ class Pilots(Maker):
             gradients=further.gradients,
             evaluations=further.evaluations,
             made=len(further.fits),
-            said=f"{len(modes.fits)} modes in all",
+            said=f"{counted(len(modes.fits), 'mode')} in all",
         )
 
     def that_count(

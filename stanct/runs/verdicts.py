@@ -88,8 +88,8 @@ OF_THE_PROGRAM = tuple(name for name, kind in KINDS.items() if kind is _PROGRAM)
 
 # Those that pass if log Z, and what it rests on, is as good as its error says.
 _OF_THE_NUMBER = frozenset(
-    {"confirmed", "estimators", "few_tours", "pareto_k", "pareto_k_base", "tails", "thermodynamic"}
-    | {"two_stages"}
+    {"confirmed", "estimators", "few_tours", "normalised", "pareto_k", "pareto_k_base", "tails"}
+    | {"thermodynamic", "two_stages"}
 )
 
 
@@ -185,9 +185,10 @@ def meaningful(checks: Iterable[Check]) -> list[Check]:
     checks = list(checks)
     if not no_log_z(checks):
         return checks
-    if any(one.name == "improper" and not one.passed for one in checks):
-        return [one for one in checks if one.kind.mended_by == "you"]
-    return [one for one in checks if not (one.passed and one.name in _OF_THE_NUMBER)]
+    kept = [one for one in checks if not (one.passed and one.name in _OF_THE_NUMBER)]
+    if any(one.name == "improper" for one in failures(checks)):
+        kept = [one for one in kept if one.kind.mended_by == "you"]
+    return kept
 
 
 def mendable(checks: Iterable[Check]) -> list[str]:
@@ -245,6 +246,8 @@ class Verdict:
         if not failed:
             return f"All {self.checks} checks passed."
         count = f"{failed} check{'s' * (failed > 1)} of {self.checks} failed"
+        if "improper" in self.draws:
+            return f"There is no posterior: {count}."
         if not self.draws:
             return f"The draws may be used, but not log Z as the evidence: {count}."
         if not self.evidence:

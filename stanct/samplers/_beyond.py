@@ -64,15 +64,20 @@ def endless_along(
     density, names = users.density, users.density.unconstrained_names
     scales = logarithms(users.program, names)
     bounded = logits(users.program, names)
-    along, spent = endless_scales(density.log_density_gradients, inside, scales, bounded)
+    without = {name for one in users.omissions if one.improper for name in one.parameters}
+    flat = [
+        place
+        for place, name in enumerate(names)
+        if name.partition(".")[0] in without and place not in (*scales, *bounded)
+    ]
+    gradients = density.log_density_gradients
+    along, spent = endless_scales(gradients, inside, scales, bounded, flat)
     ledger.gradients += spent
     if not along:
         vectors: dict[str, list[int]] = {}
         for place, name in enumerate(names):
             vectors.setdefault(name.partition(".")[0], []).append(place)
-        along, spent = endless_beside_one(
-            density.log_density_gradients, inside, scales, list(vectors.values())
-        )
+        along, spent = endless_beside_one(gradients, inside, scales, list(vectors.values()))
         ledger.gradients += spent
     return [names[place] for place in along]
 

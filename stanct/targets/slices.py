@@ -23,8 +23,10 @@ from stanct.path.curvature import STEP, Colouring, Gradients
 CLOSE, NEAR = {8.0: 0.0, 11.0: 0.97, 14.0: 0.999, 17.0: 0.9995}, 17.0
 DISTANCES = CLOSE | {32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
 # A logit goes less far, because p rounds to 1. A mean with the prior normal(0, 1e11) and the
-# precision (1 − p)² has its end before that.
-OF_LOGITS = CLOSE | {20.0: 0.99, 23.0: 0.98, 26.0: 0.85}
+# precision (1 − p)² has its end before that. So does the log of a distance from the middle.
+SHORT = CLOSE | {20.0: 0.99, 23.0: 0.98, 26.0: 0.85}
+# A distance far away whose slice has so many nats less than the middle ends there.
+LEAST = 50.0
 # The farthest logarithm, whose square is still a number. Slices go there where their mass has
 # changed by so many nats since `NEAR`.
 FARTHEST, STEADY = 350.0, 1e-3
@@ -44,15 +46,20 @@ _Place = tuple[Array, Array]
 
 
 def endless_scales(
-    gradients: Gradients, x: Array, scales: Sequence[int], logits: Sequence[int] = ()
+    gradients: Gradients,
+    x: Array,
+    scales: Sequence[int],
+    logits: Sequence[int] = (),
+    flat: Sequence[int] = (),
 ) -> tuple[list[int], int]:
-    """The scales along which slices keep their mass for ever, and the gradients spent.
+    """The coordinates along which slices keep their mass for ever, and the gradients spent.
 
     Gradients come with log densities, in the unconstrained space of the draws x, shape (n, D). The
     scales are coordinates that are logarithms of scales. `logits` are those of what has two bounds,
-    as a correlation of which a mean loses its precision when it goes to 1.
+    as a correlation of which a mean loses its precision when it goes to 1. `flat` are coordinates
+    without a bound and a prior, as that mean. None of these begins after some gradients.
     """
-    if not (scales or logits) or not 1 < x.shape[1] <= MOST_DIMENSIONS:
+    if not (scales or logits or flat) or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
     spent = 0
 
@@ -71,10 +78,34 @@ def endless_scales(
         dense = Colouring.dense(x.shape[1])
         second = dense.second_derivatives(counted, places, counted(places)[1], units)
         coupled = np.logical_or.reduce(second != 0)
-        ways = dict.fromkeys(scales, DISTANCES) | dict.fromkeys(logits, OF_LOGITS)
-        slices = {k: _Scale(counted, middle, deviations, coupled, k) for k in ways}
-        found = [k for k, way in ways.items() if slices[k].have_no_end(way)]
+        found = [
+            k
+            for k, way in (*((k, DISTANCES) for k in scales), *((k, SHORT) for k in logits))
+            if _Scale(counted, middle, deviations, coupled, k).have_no_end(way, (-1, 1))
+        ]
+        for k in flat:
+            for unit in (-deviations[k], deviations[k]):
+                if spent < MOST_GRADIENTS and k not in found:
+                    far = _stretched(counted, middle[k], unit, k)
+                    origin = np.where(np.arange(middle.size) == k, 0.0, middle)
+                    scale = _Scale(far, origin, deviations, coupled, k)
+                    found += [k] * scale.have_no_end(SHORT, (1,))
     return found, spent
+
+
+def _stretched(gradients: Gradients, middle: float, unit: float, axis: int) -> Gradients:
+    """Gradients of the density of t instead of x = middle + unit eᵗ on one axis."""
+
+    def stretched(points: Array) -> tuple[Array, Array]:
+        places = points.copy()
+        away = unit * np.exp(points[:, axis])
+        places[:, axis] = middle + away
+        values, slopes = gradients(places)
+        slopes = slopes.copy()
+        slopes[:, axis] = slopes[:, axis] * away + 1.0
+        return values + points[:, axis], slopes
+
+    return stretched
 
 
 def endless_beside_one(
@@ -115,12 +146,12 @@ class _Scale:
         self._inside, self._units = middle[~outer], deviations[~outer]
         self._colouring = Colouring.of(coupled[np.ix_(~outer, ~outer)])
 
-    def have_no_end(self, way: Mapping[float, float]) -> bool:
+    def have_no_end(self, way: Mapping[float, float], sides: Sequence[int]) -> bool:
         """Whether they keep their mass on one side of the middle, where one has a top."""
         slice_, mass = self._slice((self._inside, self._units), self._middle)
-        return mass > -math.inf and any(self._go_on(slice_, side, way) for side in (-1.0, 1.0))
+        return mass > -math.inf and any(self._go_on(slice_, mass, side, way) for side in sides)
 
-    def _go_on(self, slice_: _Place, side: float, way: Mapping[float, float]) -> bool:
+    def _go_on(self, slice_: _Place, middle: float, side: int, way: Mapping[float, float]) -> bool:
         last = near = -math.inf
         for distance, share in way.items():
             slice_, mass = self._slice(slice_, self._middle + side * distance)
@@ -128,9 +159,11 @@ class _Scale:
                 return distance > NEAR
             if mass == -math.inf or (share and mass < last + math.log(share)):
                 return False
+            if way is SHORT and mass < middle - LEAST:
+                return False
             last = mass
             near = mass if distance <= NEAR else near
-        if way is OF_LOGITS:
+        if way is SHORT:
             return True
         # Mass that still changes, as under gamma(0.001, 0.001), may have its end farther away.
         far = last if abs(last - near) < STEADY else self._slice(slice_, side * FARTHEST)[1]
