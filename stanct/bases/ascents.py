@@ -137,11 +137,14 @@ class Counted:
         # A copy is writable, as kernels want all arrays to be.
         hill = Hill(self._call, self._density.handle, np.array(start, float), root, longest)
         vectors, numbers = make_ascent(start.size)
+        shown = 0
         for part in self._pace.parts(max(MOST_STEPS, start.size)):
-            if ascend(hill, vectors, numbers, part.stop - part.start):
+            ended = ascend(hill, vectors, numbers, part.stop - part.start)
+            self._show(int(numbers[SPENT]) - shown)
+            shown = int(numbers[SPENT])
+            if ended:
                 break
         self.spent += int(numbers[SPENT])
-        self._show(int(numbers[SPENT]))
         moved = root[0] * vectors[Z] if len(root) == 1 else root @ vectors[Z]
         return start + moved, float(numbers[VALUE]) + self._density.constant
 
