@@ -307,7 +307,7 @@ class Pilots(Maker):
                 unseen=unseen, starts=looked.ascents, radius=looked.radius, finest=looked.finest,
                 complete=likely and all_measured, unseen_of_any=looked.unseen, again=looked.again,
                 particles=looked.particles, settled=settled,
-                around=sum(fit.around for fit in fits),
+                around=min(sum(fit.around for fit in fits), len(fits) - 1),
             ),
         )  # fmt: skip
 
