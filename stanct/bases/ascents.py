@@ -100,16 +100,16 @@ class Counted:
     def log_densities(self, points: Array) -> Array:
         """Log densities at points of shape (n, D), shape (n,)."""
         self.evaluated += len(points)
-        if self._bar is None:
-            return self._density.log_densities(points)
-        parts = [points[k : k + SHOWN] for k in range(0, len(points), SHOWN)]
-        return np.concatenate([self._told(self._density.log_densities(part)) for part in parts])
-
-    def _told(self, values: Array) -> Array:
-        """The values, which the bar counts."""
-        if self._bar is not None:
-            self._bar.update(len(values))
+        values = np.empty(len(points))
+        for k in range(0, len(points), SHOWN):
+            part = slice(k, k + SHOWN)
+            values[part] = self._density.log_densities(points[part])
+            self._show(len(values[part]))
         return values
+
+    def _show(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(count)
 
     def at(self, place: Array) -> tuple[float, Array]:
         """Log density and gradient at a place."""
@@ -137,12 +137,14 @@ class Counted:
         # A copy is writable, as kernels want all arrays to be.
         hill = Hill(self._call, self._density.handle, np.array(start, float), root, longest)
         vectors, numbers = make_ascent(start.size)
+        shown = 0
         for part in self._pace.parts(max(MOST_STEPS, start.size)):
-            if ascend(hill, vectors, numbers, part.stop - part.start):
+            ended = ascend(hill, vectors, numbers, part.stop - part.start)
+            self._show(int(numbers[SPENT]) - shown)
+            shown = int(numbers[SPENT])
+            if ended:
                 break
         self.spent += int(numbers[SPENT])
-        if self._bar is not None:
-            self._bar.update(int(numbers[SPENT]))
         moved = root[0] * vectors[Z] if len(root) == 1 else root @ vectors[Z]
         return start + moved, float(numbers[VALUE]) + self._density.constant
 

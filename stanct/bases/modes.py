@@ -125,7 +125,7 @@ class Curvature(Maker):
             return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
         most = state.purse.may_spend(self.share)
         children = state.seeds.particles.spawn(len(looked.fits))
-        state.bar.more(len(looked.fits), "mode")
+        state.bar.phase(len(looked.fits), "mode")
         tried = 0
         for fit, child in zip(looked.fits, children, strict=True):
             if tried >= few and (len(near) < self.fitting * tried or gradients > most):
@@ -307,7 +307,7 @@ class Pilots(Maker):
                 unseen=unseen, starts=looked.ascents, radius=looked.radius, finest=looked.finest,
                 complete=likely and all_measured, unseen_of_any=looked.unseen, again=looked.again,
                 particles=looked.particles, settled=settled,
-                around=sum(fit.around for fit in fits),
+                around=min(sum(fit.around for fit in fits), len(fits) - 1),
             ),
         )  # fmt: skip
 

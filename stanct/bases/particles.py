@@ -81,7 +81,7 @@ class Particles(Maker):
         while not whole and gradients < most and not looked.settled:
             (child,) = state.seeds.look.spawn(1)
             count = max(self.count, self.each * len(looked.fits))
-            state.bar.more(count, "particle")
+            state.bar.phase(count, "particle")
             try:
                 scouts = annealed_scouts(
                     target.density.borrow, wide_of(looked.optima), seed=child, particles=count,

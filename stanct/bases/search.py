@@ -193,7 +193,7 @@ def search(
     ascents = _Batches(Counted(density, effort, reach, bar), rng, radii, dimension)
     counted, modes = ascents.counted, ascents.modes
     if bar is not None:
-        bar.more(counted.most, "evaluation")
+        bar.phase(counted.most, "evaluation")
     _searched(ascents, dimension, places)
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
@@ -210,7 +210,7 @@ def search(
     around = outskirts and FEW_TO_SCAN < dimension <= FEW
     if bar is not None:
         far = OUTSKIRTS * counted.scans // SCANS if around else 0
-        bar.more((TIMES + fewest) * counted.scans + far, "evaluation")
+        bar.phase((TIMES + fewest) * counted.scans + far, "evaluation")
     if len(those_that_count(modes)) <= MOST_SCANNED:
         _looked_within(counted, modes, np.random.default_rng(further[2]))
     while rounds < MOST_ROUNDS and len(those_that_count(modes)) <= MOST_SCANNED:

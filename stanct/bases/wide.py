@@ -199,7 +199,7 @@ class Wide(Maker):
     ) -> list[_End]:
         """The ends of Pathfinder runs that gave draws with a finite density, densest first."""
         target, way = state.target, partial(embedded.pathfinder, judged=self.by)
-        state.bar.more(self.starts, "start")
+        state.bar.phase(self.starts, "start")
         seen = attempts(
             target, way, self.candidates, state.bar, seed, starts=self.starts, radii=RADII
         )

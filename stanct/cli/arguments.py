@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from stanct.common.names import BASES, ENGINES, KINDS, METHOD_NAMES, PICTURES, UNRELIABLE
 from stanct.common.version import __version__
+from stanct.work.progress import Bar
 
 # By the name of the command: its help, and its description.
 _COMMANDS = {
@@ -213,21 +214,22 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _install(own["install-cmdstan"])
     own["completion"].add_argument("shell", choices=("bash", "fish", "zsh", "tcsh"))
     own["completion"].set_defaults(
-        run=lambda options: _commands().completion(parser, options.shell)
+        run=lambda options: _commands(options).completion(parser, options.shell)
     )
     return parser
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
     """The function of this name in `stanct.cli.commands`, which is loaded when it is called."""
-    return lambda options: getattr(_commands(), name)(options)
+    return lambda options: getattr(_commands(options), name)(options)
 
 
-def _commands() -> Any:
+def _commands(options: argparse.Namespace) -> Any:
     # A call for help needs none of what commands import.
     gc.disable()  # modules are no garbage, and looking for some among them takes half a second
     try:
-        return importlib.import_module("stanct.cli.commands")
+        with Bar(0, "starting", shown=not getattr(options, "quiet", False)):
+            return importlib.import_module("stanct.cli.commands")
     finally:
         gc.enable()
         gc.freeze()

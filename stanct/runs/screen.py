@@ -19,7 +19,7 @@ from stanct.runs.verdicts import failures
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDTH = 88
+WIDTH = 80
 
 # What each method does, as a predicate of its draws.
 _DONE = {

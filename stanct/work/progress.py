@@ -67,9 +67,10 @@ class Bar:
         """Correct the total number of units."""
         self.total = total
 
-    def more(self, count: int, unit: str) -> None:
-        """Expect so many further units, and no others."""
-        self.total, self.unit = self._done[self.part] + count, unit
+    def phase(self, total: int, unit: str) -> None:
+        """Begin a phase of the part, with units and seconds of its own."""
+        self.total, self.unit, self._began = total, unit, time.monotonic()
+        self._done[self.part] = 0
 
     @property
     def seconds(self) -> float:
