@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from stanct.bases.local import LocalFit, distinct_modes
 from stanct.bases.pilots import Piloted, bridged, short_chains
@@ -38,6 +37,8 @@ class Seen:
     """
 
     def __init__(self, points: Array) -> None:
+        from scipy.spatial import KDTree  # a command without a fit need not wait for it
+
         step = max(1, -(-len(points) // MOST_SEEN))
         kept = points[::step]
         mean, covariance = gaussian_moments(points)
