@@ -108,9 +108,8 @@ class Options(TypedDict, total=False):
         Time in seconds after which the run ends with the draws that are finished, and a failed
         check ``"max_seconds"`` says so. It is an error if the time passes before every chain has
         draws that count. The user's variables take a little more time, and estimates and checks are
-        made when they are asked for: with millions of draws, that takes seconds. The run's
-        forecasts say beforehand if the time will not suffice. With 0 and a checkpoint, the run has
-        what the checkpoint holds.
+        made when they are asked for: with millions of draws, that takes seconds. With 0 and
+        a checkpoint, the run has what the checkpoint holds.
     progress
         Whether the progress is shown on stderr: bars on a terminal, elsewhere a line now and then.
     """

@@ -270,11 +270,6 @@ class Execution:
         """Whether the checkpoint held results when the run began."""
         return self._journal is not None and self._journal.resumed
 
-    def say(self, text: str) -> None:
-        """Print a line on stderr, above the bars, if the user wants to see progress."""
-        if self.progress:
-            say_above(text)
-
     def seal(self) -> None:
         """Record no further step, because the run was cut short and later steps differ."""
         if self._journal is not None:
