@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 from conftest import target_of
+from verify import verify
 
 from stanct import sample
-from stanct.audit.verify import verify
 from stanct.common.errors import EngineError, ProgramError, UnsupportedError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program

@@ -16,16 +16,13 @@ from typing import Any, TextIO
 from stanct.api.bridging import bridge
 from stanct.api.importing import import_run
 from stanct.api.model import TemperedModel
-from stanct.api.salvaging import salvage
 from stanct.api.sampling import method_with, named_method
 from stanct.api.tempering import temper
-from stanct.audit.doctor import examine
-from stanct.audit.verify import verify
-from stanct.cli.fish import fish
+from stanct.cli.doctor import examine
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.names import INTERRUPTED, UNRELIABLE
 from stanct.common.settings import check_page_file
-from stanct.engines import cmdstan, homes
+from stanct.engines import homes
 from stanct.runs import comparison
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
@@ -39,7 +36,6 @@ from stanct.stan.codegen import usual_kind
 from stanct.stan.omissions import Omission, renormalised
 from stanct.stan.program import Program
 from stanct.stan.row_sums import row_sums
-from stanct.targets.program_target import check_generated
 from stanct.work.interrupts import heeding_signals
 
 OPTIONS = tuple(Options.__annotations__)
@@ -81,7 +77,7 @@ def _note(omissions: Sequence[Omission]) -> None:
 
 
 def temper_program(options: argparse.Namespace) -> int:
-    """Write, show, compare or check a generated program."""
+    """Write, show or compare a generated program."""
     model = _model(options)
     _note(model.omissions)
     kind = options.kind or ("density" if options.diff else usual_kind(model.program))
@@ -90,29 +86,9 @@ def temper_program(options: argparse.Namespace) -> int:
             say(str(path))
     if options.diff:
         say(model.diff(kind).rstrip("\n"))
-    if options.check:
-        return _check(model, kind, options.data, _second(options.engine))
     if options.out is None and not options.diff:
         say(model.stan_code(kind).rstrip("\n"))
     return 0
-
-
-def _second(engine: str) -> homes.Home | None:
-    """The CmdStan that is the second evaluator of a check; None for the embedded engine."""
-    if engine == "cmdstan":
-        return cmdstan.CmdStan.here().home
-    return homes.find() if engine == "auto" else None
-
-
-def _check(model: TemperedModel, kind: str, data: str | None, second: homes.Home | None) -> int:
-    check_generated(model.program, model.stan_code(kind))
-    say(f"stanc accepts the {kind} program.")
-    if data is None:
-        say("Pass --data to compare log densities too.", sys.stderr)
-        return 0
-    comparison = verify(model.target(data), kind, second=second)
-    say(str(comparison))
-    return 0 if comparison.passed else 1
 
 
 def _method(name: str, assignments: Sequence[str]) -> Method[Any]:
@@ -217,12 +193,6 @@ def import_draws(options: argparse.Namespace) -> int:
     _check_outputs(options)
     files = options.files[0] if len(options.files) == 1 else options.files
     return _finish(import_run(options.folder, files, seed=options.seed), options)
-
-
-def salvage_run(options: argparse.Namespace) -> int:
-    """Print log Z from the finished draws of a killed run."""
-    _check_outputs(options)
-    return _finish(salvage(options.checkpoint), options)
 
 
 def extend_run(options: argparse.Namespace) -> int:
@@ -412,9 +382,6 @@ def doctor(_options: argparse.Namespace) -> int:
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> int:
     """Print the script with which a shell completes the parser's commands."""
-    if shell == "fish":
-        say(fish(parser))
-        return 0
     try:
         shtab = importlib.import_module("shtab")
     except ImportError as cause:

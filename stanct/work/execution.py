@@ -367,7 +367,6 @@ def executing(
     since: float | None = None,
     progress: bool = True,
     store: bool = False,
-    call: Any = None,
 ) -> Iterator[Execution]:
     """Yield the execution of one run; its checkpoint is written however the body ends.
 
@@ -383,8 +382,8 @@ def executing(
     max_seconds, since
         Time in seconds after which work under way is stopped, and when it began, by
         `time.monotonic`; see `stanct.common.deadline`.
-    store, call
-        Whether the folder of the checkpoint takes the draws, and its `checkpoint.recorded_call`.
+    store
+        Whether the folder of the checkpoint takes the draws.
 
     Raises
     ------
@@ -416,7 +415,6 @@ def executing(
         if checkpoint is not None:
             journal = Journal(checkpoint, identity(target.origin, method, settings, seed, probe))
             seed = journal.identity["seed"]
-            journal.describe(call)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     shelves: list[Shelf] = []
