@@ -366,13 +366,13 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
         if not recipe.home and lost_all(program, density.variable_names):
             refuse_losses(program, recipe)
     except CompilerMessageError as cause:
-        raise _unacceptable(program, cause) from _shown(program, cause)
+        raise _unacceptable(program, cause) from cause
     except (ValueError, RuntimeError) as cause:
         message = str(cause)
         found = lacking(program, message)
         if found is None and users_own(program, message) is not None:
             found = rejection(program, message, " in the transformed data", data)
-        raise found or explain(message, program, data) from _shown(program, cause)
+        raise found or explain(message, program, data) from cause
     if density.dimension == 0:
         raise SamplingError(
             f"With {data.origin}, {program.label} has no unconstrained parameters.",
@@ -407,23 +407,18 @@ def check_program(program: Program) -> None:
     try:
         embedded.compile_program(program.expanded)
     except CompilerMessageError as cause:
-        raise _placed(program, str(cause)) from _shown(program, cause)
-
-
-def _shown(program: Program, cause: Exception) -> Exception | None:
-    """Return the cause, which tracebacks show, or None where it could quote what none may quote."""
-    return cause if program.syntax.source.outside is None else None
+        raise _placed(program, str(cause)) from cause
 
 
 def _placed(program: Program, message: str) -> ProgramError:
     """Find the place that stanc reports in the user's own file, which may be an included one."""
     place = _STANC_PLACE.search(message)
     if place is None:
-        told, remedy = program.syntax.source.told(
+        return ProgramError(
             f"Stan does not accept this program.\n{message}",
-            "Correct the program; the message above is Stan's own.",
+            path=program.label,
+            remedy="Correct the program; the message above is Stan's own.",
         )
-        return ProgramError(told, path=program.label, remedy=remedy)
     lines = program.expanded.split("\n")
     line = min(int(place["line"]), len(lines))
     # stanc counts columns in bytes.
@@ -441,13 +436,12 @@ def check_generated(program: Program, code: str) -> None:
     try:
         embedded.compile_program(code)
     except CompilerMessageError as cause:
-        raise _unacceptable(program, cause) from _shown(program, cause)
+        raise _unacceptable(program, cause) from cause
 
 
 def _unacceptable(program: Program, cause: CompilerMessageError) -> EngineError:
     check_program(program)
-    told, _ = program.syntax.source.told(str(cause))
     return EngineError(
-        f"{program.label} is legal Stan, but the program generated from it is not:\n{told}",
+        f"{program.label} is legal Stan, but the program generated from it is not:\n{cause}",
         remedy="This is a fault of stanct; please report it with the program.",
     )
