@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.solvers import solves_equations
-from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
@@ -35,7 +34,7 @@ from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, re
 from stanct.targets.once import computed_once
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.rounding import Rounding, rounding
-from stanct.targets.sizes import empty_parameters, refuse_sizes
+from stanct.targets.sizes import empty_parameters
 from stanct.targets.spheres import unit_vectors, with_areas
 from stanct.work.interrupts import heard
 
@@ -154,9 +153,6 @@ class ProgramTarget:
         ------
         DataError
             Stan rejects the data.
-        ProgramError
-            No number is within the bounds of a variable, whatever the parameters are, or a variable
-            has a negative or a huge size.
         EngineError
             The embedded engine cannot run the generated program, although stanc accepts the user's,
             and there is no CmdStan on this machine.
@@ -165,26 +161,15 @@ class ProgramTarget:
 
     @cached_property
     def _density(self) -> Density:
-        refuse_sizes(self._users, self.data)
         whole = with_areas(self._made(), self.program)
-        self.refuse_bounds()
         if whole.recipe.home:
             return whole
         own = self._once(Recipe(self.program.expanded, self.data.text))
         return added_once(whole, self.program, own.source)
 
-    def refuse_bounds(self, *, points: int = 0) -> None:
-        """Raise an error for bounds that cannot hold; see `refuse_impossible_bounds`."""
-        refuse_impossible_bounds(self._users, self.data, self.prefix, self._once, points=points)
-
     def refuse_rejection(self, *, failed: bool = False) -> None:
         """Raise an error for a program that Stan rejects everywhere; see `refuse_rejection`."""
         refuse_rejection(self._users, self.data, self.density, failed=failed)
-
-    def refuse_causes(self) -> None:
-        """Raise an error that says why a fit had to fail, if that shows at random points."""
-        self.refuse_bounds(points=30)
-        self.refuse_rejection(failed=True)
 
     def _made(self) -> Density:
         try:
@@ -385,8 +370,7 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
 def naming_causes(target: Any) -> Iterator[None]:
     """Let the cause be the error where a fit to a program failed in the body.
 
-    Causes are a bound that holds nowhere, and a program that Stan rejects everywhere. They are
-    looked for during a few seconds.
+    The cause is a program that Stan rejects everywhere, which is looked for during a few seconds.
     """
     try:
         yield
@@ -394,7 +378,7 @@ def naming_causes(target: Any) -> Iterator[None]:
         if isinstance(target, ProgramTarget):
             try:
                 with deadline(_SECONDS):
-                    heard(target.refuse_causes)
+                    heard(partial(target.refuse_rejection, failed=True))
             except ProgramError as cause:
                 raise cause from error
             except OutOfTime:
