@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from conftest import target_of
 from verify import verify
@@ -95,10 +96,54 @@ def test_bounds_that_the_engine_cannot_compute_are_legal(declared: str, kind: st
     check_generated(program, generate(program, kind))
 
 
+IMPOSSIBLE = [
+    ("real<lower=1, upper=0> c", r"`c` has lower = 1 and upper = 0, but no number is within"),
+    ("real<lower=0, upper=0> c", "only one number is within"),
+    ("real<lower=1, upper=1 + 1e-13> c", "only 450 floating-point numbers are within"),
+    ("real<lower=not_a_number()> c", "lower = nan, but NaN is no bound"),
+    ("real<upper=0 * v[2] / 0> c", "upper = nan, but NaN is no bound"),
+    ("real<lower=positive_infinity()> c", "lower = inf, but no number"),
+    ("vector<lower=v, upper=1.5>[3] c", r"`c\[3\]` has lower = 2 and upper = 1.5"),
+    ("array[2, 3] real<lower=1, upper=a[3]> c", r"`c\[1,1\]` has lower = 1 and upper = 0.1"),
+    ("matrix<lower=max(v), upper=-max(v)>[2, 2] c", r"`c\[1,1\]` has lower = 2 and upper = -2"),
+    ("real<offset=1, multiplier=0> c", "a multiplier must be positive"),
+    ("real<multiplier=-v[1]> c", "multiplier = -0.5, but a multiplier must be positive"),
+]
+
+
+@pytest.mark.parametrize(("declared", "words"), IMPOSSIBLE)
+def test_bounds_that_cannot_hold_are_named_before_any_work(declared: str, words: str) -> None:
+    source = f"{DATA}\nparameters {{\n  real x;\n  {declared};\n}}\nmodel {{ x ~ normal(0, 1); }}"
+    with pytest.raises(ProgramError, match=rf"^model.stan:4:\d+: (?s:.)*{words}") as caught:
+        _ = target_of(source, VALUES).density
+    uses_data = re.search(r"\b[va]\b", declared)
+    assert str(caught.value).endswith("or data." if uses_data else "Correct the declaration.")
+
+
+def test_bounds_of_transformed_parameters_that_cannot_hold() -> None:
+    source = "parameters { real x; } transformed parameters { real<lower=1, upper=0> y = x; }"
+    with pytest.raises(ProgramError, match="`y` has lower = 1 and upper = 0"):
+        _ = target_of(f"{source} model {{ x ~ normal(0, 1); }}").density
+    one = "parameters { real x; } transformed parameters { real<lower=1, upper=1> y = 1; }"
+    assert target_of(f"{one} model {{ x ~ normal(0, y); }}").density.log_density(np.zeros(1)) > -1
+
+
 @pytest.mark.parametrize(
-    "declared", ["real<lower=1, upper=0> c", "vector<lower=v, upper=1.5>[3] c"]
+    "declared",
+    [
+        "real<lower=1, upper=1 + 1e-12> b",
+        "real<lower=negative_infinity(), upper=positive_infinity()> b",
+        "vector<lower=1, upper=0>[0] b",
+        "real<lower=x, upper=x - 1> b",
+        "real<lower=-800, upper=-790> b",
+    ],
 )
-def test_bounds_that_no_number_is_within_end_the_run(declared: str) -> None:
-    source = f"{DATA} parameters {{ real x; {declared}; }} model {{ x ~ normal(0, 1); }}"
+def test_bounds_that_may_hold_are_left_alone(declared: str) -> None:
+    source = f"parameters {{ real x; {declared}; }} model {{ x ~ normal(0, 1); }}"
+    assert target_of(source).density.dimension
+
+
+def test_bounds_by_parameters_that_never_hold_end_the_run() -> None:
+    source = "parameters { real x; real<lower=x, upper=x - 1> b; } model { b ~ normal(x, 1); }"
     with pytest.raises(ProgramError, match="not finite at each of"):
-        sample(target_of(source, VALUES), draws=100, seed=1, progress=False)
+        sample(target_of(source), draws=100, seed=1, progress=False)

@@ -464,6 +464,15 @@ def test_shells_complete_commands(
     printed = capsys.readouterr().out
     assert "--target-se" in printed
     monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "fish"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("complete -c stanct -n ") for line in lines)
+    assert not any(line.replace("\\'", "").count("'") % 2 for line in lines)
+    within = [line for line in lines if "'__fish_seen_subcommand_from evidence'" in line]
+    assert any("-l target-se -r" in line for line in within)
+    assert any("-l strict -d" in line for line in within)
+    assert any("-l method -x -a" in line and "gibbs" in line for line in within)
+    assert sum(" -a extend" in line for line in lines) == 1
     assert main(["completion", "zsh"]) == 1
     assert "stanct[completion]" in capsys.readouterr().err
 

@@ -193,7 +193,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _plot(own["plot"])
     own["doctor"].set_defaults(run=_command("doctor"))
     _install(own["install-cmdstan"])
-    own["completion"].add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    own["completion"].add_argument("shell", choices=("bash", "fish", "zsh", "tcsh"))
     own["completion"].set_defaults(
         run=lambda options: _commands().completion(parser, options.shell)
     )

@@ -19,6 +19,7 @@ from stanct.api.model import TemperedModel
 from stanct.api.sampling import method_with, named_method
 from stanct.api.tempering import temper
 from stanct.cli.doctor import examine
+from stanct.cli.fish import fish
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.names import INTERRUPTED, UNRELIABLE
 from stanct.common.settings import check_page_file
@@ -382,6 +383,9 @@ def doctor(_options: argparse.Namespace) -> int:
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> int:
     """Print the script with which a shell completes the parser's commands."""
+    if shell == "fish":
+        say(fish(parser))
+        return 0
     try:
         shtab = importlib.import_module("shtab")
     except ImportError as cause:

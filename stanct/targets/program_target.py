@@ -27,6 +27,7 @@ from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.solvers import solves_equations
+from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
 from stanct.targets.density import Density
@@ -153,6 +154,8 @@ class ProgramTarget:
         ------
         DataError
             Stan rejects the data.
+        ProgramError
+            No number is within the bounds of a variable, whatever the parameters are.
         EngineError
             The embedded engine cannot run the generated program, although stanc accepts the user's,
             and there is no CmdStan on this machine.
@@ -162,6 +165,7 @@ class ProgramTarget:
     @cached_property
     def _density(self) -> Density:
         whole = with_areas(self._made(), self.program)
+        refuse_impossible_bounds(self._users, self.data, self.prefix, self._once)
         if whole.recipe.home:
             return whole
         own = self._once(Recipe(self.program.expanded, self.data.text))
