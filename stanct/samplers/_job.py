@@ -238,7 +238,6 @@ class Job:
             seed=self.seeds("base", *name),
             nuts=nuts,
             execution=self.execution,
-            engine=self.engine,
             hints=self.plan.hints if hints is None else hints,
             recipe=self.plan.recipe,
             **method,
