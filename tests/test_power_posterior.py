@@ -124,17 +124,6 @@ def test_the_draws_are_the_posterior_s(run: stanct.PowerRun) -> None:
     assert run.expect("s").value == pytest.approx(1.5, abs=0.1)
 
 
-def test_wbic_is_the_mean_at_its_temperature(run: stanct.PowerRun) -> None:
-    beta = 1 / np.log(N)
-    variance = 1 / (beta * N + WIDTH**-2)
-    mean = variance * beta * Y.sum()
-    exact = -norm.logpdf(Y, mean, 1).sum() + 0.5 * N * variance
-    found = run.wbic(N)
-    assert abs(found.value - exact) < 4 * found.std_error < 0.35
-    with pytest.raises(StanctError, match="observations must be"):
-        run.wbic(2)
-
-
 def test_power_scaling_of_the_prior(run: stanct.PowerRun) -> None:
     """LogNormal(0, w) to the power a is LogNormal((1 − a) w² / a, w / √a) up to a constant."""
     table = run.prior_sensitivity((0.8, 0.9, 1.0, 1.2))

@@ -244,9 +244,6 @@ class _OfPath(Follower):
         draft = partial(self._drafted, NutsDraws.joined(blocks))
         return further(self._job, self._aim, made, self.bar, draft)
 
-    def error(self, draws: NutsDraws) -> float:
-        return self._drafted(draws).estimator.evidence("").std_error
-
 
 def prior_by_speed(course: Course) -> CopyBias:
     """The bias b = log z, and a prior under which the copies stay longer where the path is faster.

@@ -84,7 +84,6 @@ class Journal:
             self._claim()
             self.identity = self._agree(dict(identity))
             self._segments = self._read()
-            self.resumed = bool(self._found)
         except BaseException as cause:
             self._lock.release()
             if not isinstance(cause, OSError):

@@ -265,11 +265,6 @@ class Execution:
         self.seal()
         return True
 
-    @property
-    def resumed(self) -> bool:
-        """Whether the checkpoint held results when the run began."""
-        return self._journal is not None and self._journal.resumed
-
     def seal(self) -> None:
         """Record no further step, because the run was cut short and later steps differ."""
         if self._journal is not None:
