@@ -1,4 +1,4 @@
-"""The path from the prior: its evidence, curve, WBIC and sensitivity against conjugate answers."""
+"""The path from the prior: its evidence, curve and sensitivity against conjugate answers."""
 
 from __future__ import annotations
 
