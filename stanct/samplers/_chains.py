@@ -37,8 +37,6 @@ from stanct.work.workers import warn_of
 Result = TypeVar("Result", covariant=True)
 
 BLOCK_DRAWS = 50
-# Blocks that are planned: the one that is made, and the one that chains may begin meanwhile.
-AHEAD = 2
 # Factors on the adapted step size, used in turn once too many transitions were rejected.
 SHORT_STEPS = (0.5, 0.25, 0.125)
 # A transition with an acceptance below `REJECTED` is almost surely rejected. If the step size fits
@@ -100,21 +98,20 @@ class Follower:
 class StepSizes:
     """The factor on the step size of each block, through all stages of a run.
 
-    A block is planned while the one before it is made, so that chains need not wait for each other.
     The factor is 1 until more than `FEWEST` + `TOLERATED` × all transitions have been rejected. It
     then cycles through `SHORT_STEPS`. The centred eight schools need these short steps: of 24 runs
     with steps of 0.4 to 1 times the adapted one, 13 missed log Z by more than 1.96 of their errors.
     """
 
     short: bool = False
-    planned: int = 0
+    made: int = 0
     transitions: int = 0
     rejected: int = 0
 
     def factor(self) -> float:
-        """The factor on the step size of the next block that is planned."""
-        self.planned += 1
-        return SHORT_STEPS[self.planned % len(SHORT_STEPS)] if self.short else 1.0
+        """The factor on the step size of the next block."""
+        self.made += 1
+        return SHORT_STEPS[self.made % len(SHORT_STEPS)] if self.short else 1.0
 
     def heed(self, block: NutsDraws) -> None:
         """Count the rejections of a finished block."""
@@ -223,31 +220,23 @@ class Stages:
         inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
         position, made = adapted.position, 0
         self.warmed = adapted.gradients
-        ahead: list[Block] = []
         try:
-            with sampler.relay(job.chains) as relay:
-                while sizes or ahead:
-                    while sizes and len(ahead) < AHEAD:
-                        step = step_size * self.steps.factor()
-                        seed = stan_seed(draw_seed.spawn(1)[0])
-                        ahead.append(Block(seed, sizes.pop(0), step, inv_metric))
-                    now = ahead.pop(0)
-                    with heeding_interrupts():
-                        draw = partial(
-                            sampler.draw, position, now, nuts=self.nuts, relay=relay,
-                            following=ahead[0] if ahead else None,
-                        )  # fmt: skip
-                        block = job.once(
-                            f"{stage}: draws",
-                            lambda draw=draw, made=made: draw().on(starts.shelf, made),
-                        )
-                        position, made = block.end, made + now.draws
-                        blocks.append(block)
-                        self.steps.heed(block)
-                        bar.update(job.chains * now.draws)
-                        follower.seen(blocks)
-                        if not (sizes or ahead):
-                            sizes = block_sizes(follower.more(blocks), BLOCK_DRAWS)
+            while sizes:
+                step = step_size * self.steps.factor()
+                now = Block(stan_seed(draw_seed.spawn(1)[0]), sizes.pop(0), step, inv_metric)
+                with heeding_interrupts():
+                    draw = partial(sampler.draw, position, now, nuts=self.nuts)
+                    block = job.once(
+                        f"{stage}: draws",
+                        lambda draw=draw, made=made: draw().on(starts.shelf, made),
+                    )
+                    position, made = block.end, made + now.draws
+                    blocks.append(block)
+                    self.steps.heed(block)
+                    bar.update(job.chains * now.draws)
+                    follower.seen(blocks)
+                    if not sizes:
+                        sizes = block_sizes(follower.more(blocks), BLOCK_DRAWS)
         except LostExecutorError as loss:
             if not (blocks and starts.kept):
                 raise

@@ -31,7 +31,6 @@ from stanct.work.checkpoint import Journal, as_recorded
 from stanct.work.identity import identity
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
 from stanct.work.progress import Bar, say_above
-from stanct.work.relay import Relay
 from stanct.work.shelf import Shelf
 from stanct.work.workers import check_workers, loss_of, warn_of
 
@@ -131,21 +130,6 @@ class Execution:
                 lambda k: work(items[k], stopped.is_set), len(items), self.threads or 0, stopped
             )
         return self._called(self.executor, label, [partial(work, item, _never) for item in items])
-
-    @contextmanager
-    def relay(self, label: str, lanes: int, onward: Callable[[T], Any]) -> Iterator[Relay[T]]:
-        """Lend what moves lanes in steps, `onward` from where a step ends; nothing is recorded."""
-        ended = threading.Event()
-        with self._pool(lanes) as pool:
-            if self.executor is None:
-                relay = Relay(pool, onward, ended.is_set, ended.set)
-            else:
-                lost = partial(self._loss, label=label)
-                relay = Relay(pool, onward, _never, ended.set, lost)
-            try:
-                yield relay
-            finally:
-                relay.end()
 
     def away(self, label: str, work: Callable[[], T]) -> T:
         """Call a function in a worker of the executor; without an executor, here. See `each`."""
