@@ -3,7 +3,6 @@ from .api.calibration import calibrate
 from .api.importing import import_run
 from .api.many import Simulated, sample_many
 from .api.model import TemperedModel
-from .api.salvaging import salvage
 from .api.sampling import sample
 from .api.tempering import temper
 from .bases.loop import Maker, Proposal, Recipe, State
@@ -21,7 +20,6 @@ from .estimates.averages import Expectation
 from .estimates.path import Curve, Evidence
 from .path.gaussian import GaussianBase
 from .runs.adiabatic import AdiabaticRun
-from .runs.bracket import Bracket
 from .runs.bridge import BridgeRun
 from .runs.calibration import Calibration
 from .runs.comparison import BayesFactor, Comparison, compare
@@ -63,7 +61,6 @@ __all__ = [
     "AdiabaticRun",
     "Auto",
     "BayesFactor",
-    "Bracket",
     "BridgeRun",
     "Calibration",
     "Check",
@@ -118,7 +115,6 @@ __all__ = [
     "import_run",
     "load",
     "recipe",
-    "salvage",
     "sample",
     "sample_many",
     "temper",

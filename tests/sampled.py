@@ -8,9 +8,8 @@ from typing import Any
 
 import stanct
 from stanct.samplers import METHODS
-from stanct.samplers.bidirectional import Bidirectional
 
-KINDS: dict[str, Any] = {**METHODS, "bidirectional": Bidirectional}
+KINDS: dict[str, Any] = dict(METHODS)
 
 
 def split(method: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -51,7 +51,7 @@ def sample(
     """Return the run of the method of that name."""
 
 
-@heeding_signals(lambda: None)
+@heeding_signals()
 def sample(
     target: SampledTarget | StochasticTarget,
     method: Method[Any] | str = "auto",
@@ -127,7 +127,6 @@ def sample(
             max_seconds=plan.max_seconds,
             since=begun,
             progress=asked.progress,
-            call=_call(chosen, plan, problem, asked),
         ) as execution,
     ):
         job = Job(
@@ -198,20 +197,6 @@ def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Meth
     chosen = method if isinstance(method, Method) else named_method(method)
     _checked(chosen, options)
     return chosen
-
-
-def _call(method: Method[Any], plan: Plan, target: Any, asked: Asked) -> dict[str, Any] | None:
-    """What a checkpoint keeps of the call, so that `stanct.salvage` can repeat it."""
-    if not isinstance(target, ProgramTarget):
-        return None
-    # Draws of the default's own choice are chosen again.
-    own = ("draws_given", "enough", *([] if plan.draws_given else ["draws"]))
-    names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints", "recipe", *own)]
-    options = {name: getattr(plan, name) for name in names}
-    options |= {"inits": asked.inits, "search_radius": plan.hints.radius}
-    name = "embedded" if asked.engine is None else asked.engine.NAME
-    called = {"method": method, "options": options, "engine": name, "target": target.record()}
-    return called if asked.store is None else {**called, "stored": True}
 
 
 def _whole(method: Method[Any]) -> Method[Any]:

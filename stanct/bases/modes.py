@@ -174,7 +174,7 @@ class Pathfinder(Maker):
     def make(self, state: State) -> Proposal:
         state.bar.expect(STARTS)
         try:
-            found = fitted(state.target, state.pathfinder(), "pathfinder", state.rng)
+            found = fitted(state.target, state.pathfinder(), state.rng)
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             return Proposal(known={"failure": cause}, said="no start worked")
         # The engine does not report its iterations; they count as those of an ascent.
@@ -334,20 +334,12 @@ class Approximations(Maker):
         return True
 
     def make(self, state: State) -> Proposal:
-        target, engine, seeds, bar = state.target, state.engine, state.seeds, state.bar
+        target, seeds, bar = state.target, state.seeds, state.bar
         draws, cost, gradients = max(100, 4 * target.density.dimension), 0, 0
-        if engine is not None:
-            ways = {
-                "pathfinder": engine.pathfinder, "laplace": engine.laplace,
-                "advi": engine.advi if self.full_rank else engine.mean_field,
-            }  # fmt: skip
-            engine.compiled(target.density_recipe.source)
-            found = approximations(target, ways[self.way], draws, bar, seeds.starts, state.rng)
-            cost = _points(found)
-        elif self.way == "laplace":
+        if self.way == "laplace":
             found, gradients = heard(partial(laplace_fits, target, seeds.starts, state.rng))
         else:
-            found = approximations(target, embedded.pathfinder, draws, bar, seeds.starts, state.rng)
+            found = approximations(target, draws, bar, seeds.starts, state.rng)
             cost = _points(found)
             if self.way == "advi":
                 found, gradients = variational_fits(

@@ -19,7 +19,6 @@ from stanct.pages.page import (
     digits_of,
     number,
     render_page,
-    stan_html,
     with_error,
 )
 from stanct.pages.panels import panels_of
@@ -108,7 +107,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         summary=_summary_table(run, names) if run.has_posterior else None,
         number=number,
         limit=_limit,
-        programs={kind: stan_html(code) for kind, code in run.programs.items()},
+        programs=run.programs,
         steps=_steps(run),
         origin=_origin(run),
         settings={**run.settings, **run.method_settings},
