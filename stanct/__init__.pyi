@@ -20,6 +20,7 @@ from .estimates.averages import Expectation
 from .estimates.path import Curve, Evidence
 from .path.gaussian import GaussianBase
 from .runs.adiabatic import AdiabaticRun
+from .runs.bracket import Bracket
 from .runs.bridge import BridgeRun
 from .runs.calibration import Calibration
 from .runs.comparison import BayesFactor, Comparison, compare
@@ -61,6 +62,7 @@ __all__ = [
     "AdiabaticRun",
     "Auto",
     "BayesFactor",
+    "Bracket",
     "BridgeRun",
     "Calibration",
     "Check",

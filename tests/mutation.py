@@ -80,7 +80,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "runs/path_checks.py": ("test_pinned", "test_diagnostics", "test_mutants", "test_tempered_run"),
     "runs/storage.py": ("test_storage", "test_store"),
     "samplers/_rounds.py": ("test_pinned", "test_rounds", "test_mutants"),
-    "samplers/ais.py": ("test_pinned", "test_mutants", "test_ais"),
+    "samplers/_annealing.py": ("test_pinned", "test_mutants", "test_ais"),
     "samplers/_precision.py": ("test_precision",),
     "work/checkpoint.py": ("test_mutants", "test_checkpoint"),
 }
@@ -162,7 +162,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "together = 7",
     ): "Who does the work, not what comes out.",
     (
-        "samplers/ais.py",
+        "samplers/_annealing.py",
         "SPACING = 4",
     ): "How far apart reverse particles start is free.",
     (

@@ -8,8 +8,9 @@ from typing import Any
 
 import stanct
 from stanct.samplers import METHODS
+from stanct.samplers.bidirectional import Bidirectional
 
-KINDS: dict[str, Any] = dict(METHODS)
+KINDS: dict[str, Any] = {**METHODS, "bidirectional": Bidirectional}
 
 
 def split(method: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -132,6 +132,13 @@ def test_too_little_time_for_any_draw(tmp_path: Path, folder: str | None, words:
     assert time.monotonic() - begun < 4 * SLACK
 
 
+def test_a_bracket_needs_both_directions(target) -> None:
+    exact = {"mu": 0.3, "t": 1.0}
+    given = {"base": BASE, "seed": 5, "progress": False, "exact": exact, "temperatures": 20}
+    with pytest.raises(stanct.SamplingError, match="max_seconds"):
+        sampled("bidirectional", target, draws=64 * 10**4, max_seconds=0.5, **given)
+
+
 @LONG
 def test_more_time_goes_on_from_the_checkpoint(target, tmp_path: Path) -> None:
     long: Any = {"draws": 4000, "transitions": 60}

@@ -19,6 +19,7 @@ from sampled import KINDS, sampled
 from stanct.bases.recipes import recipe
 from stanct.common.errors import CheckpointError, LostExecutorError, SamplingError
 from stanct.path.gaussian import GaussianBase
+from stanct.runs.bracket import Bracket
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.samplers._two_stages import noting_two_stages
@@ -42,6 +43,9 @@ METHODS: dict[str, Any] = {
     "parallel_tempering": partial(sampled, "parallel_tempering", draws=120, warmup=48, bootstrap=1),
     "ais": partial(sampled, "ais", draws=96, temperatures=20),
     "smc": partial(sampled, "ais", draws=96, temperatures=20, resample=True),
+    "bidirectional": partial(
+        sampled, "bidirectional", draws=64, temperatures=20, exact=np.zeros(2)
+    ),
     "adiabatic": partial(sampled, "adiabatic", draws=12, warmup=40),
     "independence": partial(sampled, "independence", draws=200),
     "tact": partial(sampled, "tact", draws=50, warmup=50, noise=(1.0, 1.0)),
@@ -79,8 +83,13 @@ def draws(method: str, target: Any, **settings: Any) -> Run:
     return METHODS[method](target, base=BASE, seed=5, progress=False, **settings)
 
 
-def assert_same(one: Run, other: Run) -> None:
+def assert_same(one: Run | Bracket, other: Run | Bracket) -> None:
     """Bit for bit, in draws, weights and what follows from them."""
+    if isinstance(one, Bracket) and isinstance(other, Bracket):
+        assert np.array_equal(one.reverse_log_weights, other.reverse_log_weights)
+        assert np.array_equal(one.reverse_counts, other.reverse_counts)
+        one, other = one.forward, other.forward
+    assert isinstance(one, Run) and isinstance(other, Run)
     assert type(one) is type(other)
     for name in one.arrays:
         assert np.array_equal(getattr(one, name), getattr(other, name)), name

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SEED, target_of
-from sampled import sampled
+from sampled import KINDS, sampled
 from targets import SKEWED
 from test_execution import assert_same, pool
 
@@ -140,15 +140,18 @@ def test_a_run_can_be_extended(case: str, whole: dict[str, EvidenceRun]) -> None
 
 def test_every_method_with_an_evidence_can_aim() -> None:
     assert {name for name, kind in METHODS.items() if not kind.aims} == {"tact"}
+    assert {name for name in KINDS if not KINDS[name].aims} == {"tact", "bidirectional"}
 
 
-def test_a_method_that_cannot_says_so_before_any_work() -> None:
+@pytest.mark.parametrize("method", ["tact", "bidirectional"])
+def test_a_method_that_cannot_says_so_before_any_work(method: str) -> None:
     def never(_x: np.ndarray) -> tuple[float, np.ndarray]:
         raise AssertionError("some work was done")
 
+    exact = {"exact": np.zeros(1)} if method == "bidirectional" else {}
     target = stanct.FunctionTarget(stanct.FunctionDensity(never, 1))
     with pytest.raises(SamplingError, match=r"cannot stop at target_se.*'parallel_tempering'"):
-        sampled("tact", target, target_se=0.1)
+        sampled(method, target, target_se=0.1, **exact)
 
 
 def test_particles_come_in_islands(whole: dict[str, EvidenceRun]) -> None:

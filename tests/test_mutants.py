@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import target_of
 from generated import load
 from runs import line_run
 from scipy.stats import t as student_t
 
-from stanct import AIS
+from stanct import AIS, kernels
 from stanct.common.errors import SamplingError
 from stanct.estimates.averages import weighted_quantile
 from stanct.estimates.ladder import LadderEstimator, equal_rejection
+from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import ROUNDING, Evidence, PathEstimator, between_error, with_rounding
 from stanct.estimates.thermodynamic import _quantile_strata, ladder_integral
-from stanct.kernels import make_population
+from stanct.kernels import make_population, make_problem
 from stanct.path.bias import Bias, LadderBias, sigmoidal_ladder
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.path.low_rank import LowRankBase
@@ -28,8 +30,8 @@ from stanct.path.mixture import MixtureBase
 from stanct.runs.diagnostics import agreement, support_check, tempered_check
 from stanct.runs.path_checks import BATCHES_PER_CHAIN, MOST_PAIRED, base_check
 from stanct.runs.verdicts import check, failures
+from stanct.samplers._annealing import Down, Stream, _resampled
 from stanct.samplers._precision import Precision
-from stanct.samplers.ais import _resampled
 from stanct.samplers.parallel_tempering import _Ladders
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
@@ -237,6 +239,22 @@ def test_what_is_left_of_an_error_without_that_of_the_chains() -> None:
     )
     assert evidence.base_error == pytest.approx(4.0, rel=1e-12)
     assert replace(evidence, between_error=9.0).base_error == 0.0
+
+
+def test_particles_start_down_from_draws_of_the_target() -> None:
+    """Between two starts the state moves at β = 1, so that its variance stays the target's, ¼."""
+    target = target_of("parameters { real x; } model { x ~ normal(0, 0.5); }")
+    base = GaussianBase(np.zeros(1), np.eye(1))
+    down = Down(target.density.borrow, base, np.array([0.0, 1.0]), AIS().moves(learn=False), 1)
+    stream = Stream.start(np.random.SeedSequence(7), 1)
+    stream.state = kernels.make_state(make_problem(target.density, base), np.array([0.3]))
+    starts = np.empty(1500)
+    for k in range(starts.size):
+        down(stream, 1)
+        starts[k] = stream.state.z[0]
+    squares = starts**2
+    error = np.sqrt(squares.var() / effective_size(squares[None]))
+    assert abs(squares.mean() - 0.25) < 4 * error < 0.08
 
 
 @pytest.mark.parametrize("log_z", [-0.25, 3.0])

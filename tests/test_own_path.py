@@ -16,6 +16,7 @@ from stanct.common.errors import SamplingError
 from stanct.estimates.counts import COUNTS, count_evidence
 from stanct.path.bias import ATOM, LadderBias
 from stanct.path.gaussian import GaussianBase
+from stanct.samplers.bidirectional import Bidirectional
 
 RUNGS = (0.0, 0.02, 0.1, 0.3, 0.6, 1.0)
 TILT = 3.0
@@ -45,6 +46,7 @@ def test_a_schedule_of_ones_own_stays(seed: int) -> None:
                    progress=False)  # fmt: skip
     np.testing.assert_array_equal(done.betas, RUNGS)
     assert abs(done.evidence.log_z - case.log_z) < 4 * done.evidence.std_error < 0.3
+    assert Bidirectional(exact=np.zeros(2), temperatures=RUNGS).temperatures == RUNGS
     np.testing.assert_array_equal(stanct.PowerPosterior(rungs=RUNGS).betas, RUNGS)
 
 

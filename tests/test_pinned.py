@@ -40,7 +40,8 @@ from stanct.path.mixture import MixtureBase
 from stanct.runs import diagnostics, path_checks, verdicts
 from stanct.runs.surveyed import AGAIN
 from stanct.samplers import _rounds
-from stanct.samplers.ais import AIS, _resampled
+from stanct.samplers._annealing import Annealing, _resampled
+from stanct.samplers.ais import AIS
 
 FILE = Path(__file__).parent / "golden" / "numbers.json"
 
@@ -325,7 +326,7 @@ def _outside(base: Base) -> str:
 
 def _refusal(plan: tuple[int, int]) -> str:
     with pytest.raises(SamplingError) as caught:
-        AIS.check(AIS(resample=True), SimpleNamespace(draws=plan[0], chains=plan[1]), None)  # pyright: ignore[reportArgumentType]
+        Annealing.check(AIS(resample=True), SimpleNamespace(draws=plan[0], chains=plan[1]), None)  # pyright: ignore[reportArgumentType]
     return str(caught.value)
 
 

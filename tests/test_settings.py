@@ -32,6 +32,7 @@ from stanct.common.settings import (
     refuse_unknown,
 )
 from stanct.samplers import METHODS
+from stanct.samplers.bidirectional import Bidirectional
 from stanct.samplers.options import DEFAULTS, Options
 from stanct.stan.program import Program
 
@@ -244,7 +245,7 @@ def test_near_names() -> None:
         refuse_unknown("fruit", "x", ["apple"], hint="Ask.")
 
 
-@pytest.mark.parametrize("kind", METHODS.values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*METHODS.values(), Bidirectional], ids=lambda kind: kind.name)
 def test_every_default_satisfies_its_rule(kind: Any) -> None:
     """A method's, with what it asks of every run; the user's own base comes without a default."""
     for name, setting in declared(kind).items():

@@ -15,8 +15,10 @@ from stanct.api.calibration import Simulator, calibrate
 from stanct.api.exporting import export
 from stanct.api.many import sample_many
 from stanct.api.sampling import sample
+from stanct.common.errors import SamplingError
 from stanct.common.resources import writing
 from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.bracket import Bracket
 from stanct.runs.calibration import Calibration
 from stanct.runs.coupled import CoupledRun
 from stanct.runs.ladder import LadderRun
@@ -28,6 +30,8 @@ from stanct.runs.run import Run
 from stanct.runs.tact import TactRun
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._method import Method
+from stanct.samplers.ais import AIS
+from stanct.samplers.bidirectional import Bidirectional, Exact
 from stanct.samplers.options import Options
 from stanct.stan.codegen import generate, usual_kind
 from stanct.stan.omissions import Omission, omissions
@@ -304,6 +308,37 @@ class TemperedModel:
             See `stanct.sample` for other errors.
         """
         return sample(self.target(data), method, **options)
+
+    def bidirectional(
+        self, data: DataSource, exact: Exact, method: AIS | None = None, **options: Unpack[Options]
+    ) -> Bracket:
+        """Bracket log Z of simulated data by annealing upwards and downwards.
+
+        Parameters
+        ----------
+        data
+            Data simulated from the program.
+        exact
+            Values by name of the parameters from which the data were simulated; see
+            `stanct.samplers.bidirectional.Bidirectional`.
+        method
+            Settings of the annealing; the defaults of `stanct.AIS` if None.
+        options
+            Options of all methods: see `stanct.samplers.options.Options`.
+
+        Raises
+        ------
+        StanctError
+            The data are invalid, parameters are outside their support, or an option is unknown;
+            raised before any work.
+        """
+        if method is not None and not isinstance(method, AIS):
+            raise SamplingError(
+                f"method must be a stanct.AIS, or None, not {method!r}.",
+                remedy="Did you mean method=stanct.AIS()?",
+            )
+        settings = {} if method is None else method.record()
+        return sample(self.target(data), Bidirectional(exact=exact, **settings), **options)
 
     def sample_many(
         self,

@@ -18,7 +18,7 @@ from stanct.kernels.contact import Flow, contact_flow, make_swarm
 from stanct.kernels.densities import make_extended
 from stanct.kernels.evaluation import State, evaluate, make_scratch
 from stanct.kernels.extended import evaluate_extended
-from stanct.kernels.hmc import Mover, Moves, make_table
+from stanct.kernels.hmc import Mover, Moves, make_table, tempered_move
 from stanct.kernels.inversion import make_law
 from stanct.kernels.noisy import Potential, energy_at, make_reading
 from stanct.kernels.nuts import Orbit, make_nuts_out, make_subtrees, nuts_draws
@@ -45,6 +45,7 @@ _LOOPS: dict[str, Any] = {
         gibbs_draws,
         ladder_scans,
         anneal,
+        tempered_move,
         contact_flow,
         energy_at,
         run_looks,
@@ -118,6 +119,7 @@ def compiled_here(*names: str) -> None:
         "anneal": (
             problem, make_population(np.zeros((0, 1))), Schedule(two, 1), mover, rng, make_tally(),
         ),
+        "tempered_move": (problem, state, 1.0, mover, rng),
         "contact_flow": (
             problem, Flow(1.0, 1.0, 1.0, 1.0, 1, two, two), make_swarm(np.zeros((0, 1)), 2),
             (0, 1), rng, scratch,

@@ -16,6 +16,8 @@ def by_model(model: stanct.TemperedModel) -> None:
     model.sample(None, stanct.Gibbs(), 4)  # error
     model.sample(method="gibs")  # error
     model.sample(method="gibbs", transitions=8)  # error
+    model.bidirectional(None, {"x": 1.0}, temperatures=100)  # error
+    model.bidirectional(None, {"x": 1.0}, stanct.Gibbs())  # error
 
 
 def by_target(target: stanct.FunctionTarget) -> None:

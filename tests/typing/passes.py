@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 import stanct
 from stanct.pages.page import HtmlPage
 from stanct.runs.adiabatic import AdiabaticRun
+from stanct.runs.bracket import Bracket
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.ladder import LadderRun
@@ -57,6 +58,7 @@ def by_model(model: stanct.TemperedModel, name: str, method: stanct.Method[Any])
     assert_type(model.sample(None, stanct.TACT(start=np.zeros(2))), TactRun)
     assert_type(model.sample(method=stanct.AIS(resample=True), threads=2), ParticleRun)
     assert_type(model.sample(None, name), Run)
+    assert_type(model.bidirectional(None, {"x": 1.0}, stanct.AIS(), draws=64), Bracket)
     model.sample(None, method, base="laplace", checkpoint="folder", progress=False)
 
 
