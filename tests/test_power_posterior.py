@@ -1,4 +1,4 @@
-"""The path from the prior: its evidence, curve, WBIC and sensitivity against conjugate answers."""
+"""The path from the prior: its evidence, curve and sensitivity against conjugate answers."""
 
 from __future__ import annotations
 
@@ -138,17 +138,6 @@ def test_the_draws_are_the_posterior_s(run: stanct.PowerRun) -> None:
     mean = run.expect("m")
     assert abs(mean.value - variance * Y.sum()) < 4 * mean.std_error < 0.1
     assert run.expect("s").value == pytest.approx(1.5, abs=0.1)
-
-
-def test_wbic_is_the_mean_at_its_temperature(run: stanct.PowerRun) -> None:
-    beta = 1 / np.log(N)
-    variance = 1 / (beta * N + WIDTH**-2)
-    mean = variance * beta * Y.sum()
-    exact = -norm.logpdf(Y, mean, 1).sum() + 0.5 * N * variance
-    found = run.wbic(N)
-    assert abs(found.value - exact) < 4 * found.std_error < 0.35
-    with pytest.raises(StanctError, match="observations must be"):
-        run.wbic(2)
 
 
 def test_power_scaling_of_the_prior(run: stanct.PowerRun) -> None:
