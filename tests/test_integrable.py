@@ -233,6 +233,16 @@ def test_what_has_no_prior_goes_far_and_others_follow(
         assert found == along and ledger.gradients < 300
 
 
+@pytest.mark.parametrize("middle", [-60.0, -20.0, 0.0, 20.0, 60.0])
+@pytest.mark.parametrize("shape", [0.01, 0.1, 1.0])
+def test_slices_of_a_logit_end_wherever_draws_are(shape: float, middle: float) -> None:
+    source = "parameters { real<lower=0, upper=1> p; real b; } "
+    source += f"model {{ p ~ beta({shape}, {shape}); b ~ normal(p, 1); }}"
+    x = np.array([middle, 0.5]) + np.random.default_rng(1).standard_normal((200, 2))
+    density = target_of(source).density
+    assert endless_scales(density.log_density_gradients, x, [], [0])[0] == []
+
+
 @pytest.mark.parametrize("level", [-4, -40, -4000])
 def test_a_floor_has_no_end_however_low(level: int) -> None:
     source = "parameters { real x; } model { target += log_sum_exp(normal_lpdf(x | 0, 1), LEVEL); }"

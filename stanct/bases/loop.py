@@ -413,7 +413,10 @@ def asked(maker: Maker, state: State) -> State:
     if not (maker.judged and (proposal.parts or proposal.instead)):
         state.purse.pay(Stage(maker.name, *cost, made, proposal.said))
         after = state.after(proposal)
-        return reweighed(after) if proposal.reweigh and proposal.parts else after
+        try:
+            return reweighed(after) if proposal.reweigh and proposal.parts else after
+        except SamplingError:  # along what has no end, parts are too long beside their widths
+            return state
     before = state.scored()
     after = before.after(proposal)
     after = (reweighed(after) if proposal.parts else after).scored()

@@ -25,6 +25,8 @@ DISTANCES = CLOSE | {32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
 # A logit goes less far, because p rounds to 1. A mean with the prior normal(0, 1e11) and the
 # precision (1 − p)² has its end before that. So does the log of a distance from the middle.
 SHORT = CLOSE | {20.0: 0.99, 23.0: 0.98, 26.0: 0.85}
+# The slices of a logit begin between these.
+INSIDE = 5.0
 # A distance far away whose slice has so many nats less than the middle ends there.
 LEAST = 50.0
 # The farthest logarithm, whose square is still a number. Slices go there where their mass has
@@ -79,10 +81,14 @@ def endless_scales(
         second = dense.second_derivatives(counted, places, counted(places)[1], units)
         coupled = np.logical_or.reduce(second != 0)
         found = [
-            k
-            for k, way in (*((k, DISTANCES) for k in scales), *((k, SHORT) for k in logits))
-            if _Scale(counted, middle, deviations, coupled, k).have_no_end(way, (-1, 1))
-        ]
+            k for k in scales
+            if _Scale(counted, middle, deviations, coupled, k).have_no_end(DISTANCES, (-1, 1))
+        ]  # fmt: skip
+        for k in logits:
+            inside = middle.copy()  # draws may be far out, from where mass rises to the middle
+            inside[k] = np.clip(middle[k], -INSIDE, INSIDE)
+            scale = _Scale(counted, inside, deviations, coupled, k)
+            found += [k] * scale.have_no_end(SHORT, (-1, 1))
         for k in flat:
             for unit in (-deviations[k], deviations[k]):
                 if spent < MOST_GRADIENTS and k not in found:
