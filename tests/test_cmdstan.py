@@ -22,9 +22,6 @@ from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct.api.tempering import temper
-from stanct.bases.fits import explored, fit_base
-from stanct.bases.modes import Approximations
-from stanct.bases.recipes import RECIPES
 from stanct.cli.main import main
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, TooLittleTimeError
@@ -594,31 +591,6 @@ def test_threads_that_share_a_gradient_give_the_same_evidence(engine: CmdStan, s
     ]  # fmt: skip
     for evidence in found:
         assert abs(evidence.log_z - LINE.log_z) < 4 * evidence.std_error < 0.4
-
-
-@pytest.mark.cmdstan
-@pytest.mark.parametrize("base", ["pathfinder", "laplace", "advi", "mean-field"])
-def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
-    """A Gaussian has one mode, which each of CmdStan's own approximations finds with its mass."""
-    target = target_of(LINE.source, LINE.data)
-    nuts, seeds = Nuts(), [np.random.SeedSequence(seed) for _ in range(2)]
-    diagonal = replace(RECIPES["advi"], makers=(Approximations(way="advi", full_rank=False),))
-    recipe = RECIPES.get(base, diagonal)
-    fitted = fit_base(
-        target, recipe.name, chains=2, seed=seeds[0], nuts=nuts, engine=engine, recipe=recipe
-    )
-    found = explored(target, recipe, chains=2, seed=seeds[1], nuts=nuts, engine=engine)
-    assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.3)
-    sd = np.sqrt(np.diag(fitted.base.covariance))
-    assert len(found.fits) == 1
-    assert fitted.base.mean == pytest.approx(LINE.means["b"], abs=0.5 * sd.max())
-
-
-@pytest.mark.cmdstan
-def test_a_run_on_a_base_by_cmdstan(engine: CmdStan, seed: int) -> None:
-    target = target_of(LINE.source, LINE.data)
-    run = sampled("joint", target, engine=engine, base="advi", seed=seed, draws=400, progress=False)
-    assert abs(run.evidence.log_z - LINE.log_z) < 4 * run.evidence.std_error < 1
 
 
 @pytest.mark.cmdstan

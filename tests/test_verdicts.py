@@ -268,11 +268,15 @@ def test_an_improper_posterior_has_no_means() -> None:
     lost = replace(run, provenance={**run.provenance, "endless": ["m", "s"]})
     assert not lost.verdict.for_draws and not lost.has_posterior
     assert "log Z does not exist" in repr(lost) and lost.expect("m").warnings == ("improper",)
-    # What passes only because the error of log Z is anything is left out.
+    # What passes only because the error of log Z is anything is left out, and what no run mends.
     passed = {one.name for one in run.diagnostics if one.passed}
     assert passed - {one.name for one in lost.diagnostics} >= {"estimators", "thermodynamic"}
+    still = stuck()
+    failed = replace(still, provenance={**still.provenance, "endless": ["m", "s"]})
+    assert "round_trips" in still.warnings and failed.warnings == ("improper",)
+    assert failed.verdict.in_words == "There is no posterior: 1 check of 4 failed."
     page = lost.report()
-    for words in ("Effective size of log Z", "ascents from up to"):
+    for words in ("Effective size of log Z", "ascents from up to", "Modes found", "By chain"):
         assert words in run.report() and words not in page
     assert (
         "The density has no posterior" in page and page.count("Give `m`, `s` a proper prior.") == 3

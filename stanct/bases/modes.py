@@ -40,7 +40,7 @@ from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
-from stanct.common.errors import EngineError, StanctError
+from stanct.common.errors import EngineError, StanctError, counted
 from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
 from stanct.work.interrupts import heard
@@ -91,7 +91,7 @@ class Ascents(Maker):
             evaluations=looked.evaluations,
             made=len(looked.fits),
             said=f"{looked.ascents} of {looked.ascents + looked.astray} ascents ended at "
-            f"{looked.ends} modes",
+            f"{counted(looked.ends, 'mode')}",
         )
 
 
@@ -174,7 +174,7 @@ class Pathfinder(Maker):
     def make(self, state: State) -> Proposal:
         state.bar.expect(STARTS)
         try:
-            found = fitted(state.target, state.pathfinder(), "pathfinder", state.rng)
+            found = fitted(state.target, state.pathfinder(), state.rng)
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             return Proposal(known={"failure": cause}, said="no start worked")
         # The engine does not report its iterations; they count as those of an ascent.
@@ -246,7 +246,7 @@ class Pilots(Maker):
             gradients=further.gradients,
             evaluations=further.evaluations,
             made=len(further.fits),
-            said=f"{len(modes.fits)} modes in all",
+            said=f"{counted(len(modes.fits), 'mode')} in all",
         )
 
     def that_count(
@@ -334,20 +334,12 @@ class Approximations(Maker):
         return True
 
     def make(self, state: State) -> Proposal:
-        target, engine, seeds, bar = state.target, state.engine, state.seeds, state.bar
+        target, seeds, bar = state.target, state.seeds, state.bar
         draws, cost, gradients = max(100, 4 * target.density.dimension), 0, 0
-        if engine is not None:
-            ways = {
-                "pathfinder": engine.pathfinder, "laplace": engine.laplace,
-                "advi": engine.advi if self.full_rank else engine.mean_field,
-            }  # fmt: skip
-            engine.compiled(target.density_recipe.source)
-            found = approximations(target, ways[self.way], draws, bar, seeds.starts, state.rng)
-            cost = _points(found)
-        elif self.way == "laplace":
+        if self.way == "laplace":
             found, gradients = heard(partial(laplace_fits, target, seeds.starts, state.rng))
         else:
-            found = approximations(target, embedded.pathfinder, draws, bar, seeds.starts, state.rng)
+            found = approximations(target, draws, bar, seeds.starts, state.rng)
             cost = _points(found)
             if self.way == "advi":
                 found, gradients = variational_fits(

@@ -32,7 +32,6 @@ from stanct.bases.starts import attempts, inside_of
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
 from stanct.common.settings import Flag, Real, Whole
-from stanct.engines import embedded
 from stanct.path.base import Base
 from stanct.path.bridge import bridge_log_z
 from stanct.path.low_rank import LowRankBase
@@ -198,10 +197,16 @@ class Wide(Maker):
         self, state: State, seed: np.random.SeedSequence, rng: np.random.Generator
     ) -> list[_End]:
         """The ends of Pathfinder runs that gave draws with a finite density, densest first."""
-        target, way = state.target, partial(embedded.pathfinder, judged=self.by)
+        target = state.target
         state.bar.phase(self.starts, "start")
         seen = attempts(
-            target, way, self.candidates, state.bar, seed, starts=self.starts, radii=RADII
+            target,
+            self.candidates,
+            state.bar,
+            seed,
+            starts=self.starts,
+            radii=RADII,
+            judged=self.by,
         )
         found, failure = inside_of(target, seen, rng)
         if not found:

@@ -42,11 +42,6 @@ _COMMANDS = {
         "Make a run of the draws that CmdStan made from the export FOLDER, and print "
         "log Z and the posterior.",
     ),
-    "salvage": (
-        "print log Z from the finished draws of a killed run",
-        "Print log Z from the draws that the checkpoint of a killed run holds. Nothing "
-        "is sampled, and the run can still go on.",
-    ),
     "extend": (
         "go on with a saved run",
         "Make further draws for the saved run RUN under its frozen settings, and print "
@@ -99,8 +94,6 @@ _HELP = {
     "log Z is then the log of the ratio of the two",
     "--base-data": "JSON file of that program; DATA has its data otherwise",
     "--diff": "show what changes in MODEL instead of the program",
-    "--check": "check the generated program with stanc, and with --data compare log densities at "
-    "random points, instead of showing the program",
     "--set": "a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
     "--seed": "default: a fresh one",
     "--engine": "what runs NUTS; cmdstan compiles the generated program first (default: the "
@@ -204,7 +197,6 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _bridge(own["bridge"])
     _export(own["export"])
     _import(own["import"])
-    _salvage(own["salvage"])
     _extend(own["extend"])
     _compare(own["compare"])
     _report(own["report"])
@@ -268,14 +260,7 @@ def _temper(parser: argparse.ArgumentParser) -> None:
     told = "what to generate (default: joint; density with --diff)"
     _add(parser, "--kind", choices=KINDS, help=told)
     _add(parser, "--out", metavar="FOLDER", help="write <model>_<kind>.stan there")
-    _flags(parser, "--diff", "--check")
-    _add(parser, "--data", metavar="DATA", help="JSON file for --check")
-    engines = [engine for engine in ENGINES if engine != "opencl"]
-    told = (
-        "second evaluator of --check; auto is CmdStan where one is found, which compiles for "
-        "a minute (default: %(default)s)"
-    )
-    _add(parser, "--engine", choices=engines, default="auto", help=told)
+    _flags(parser, "--diff")
     parser.set_defaults(run=_command("temper_program"))
 
 
@@ -344,12 +329,6 @@ def _import(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--seed", type=int)
     _add_outputs(parser)
     parser.set_defaults(run=_command("import_draws"))
-
-
-def _salvage(parser: argparse.ArgumentParser) -> None:
-    _add(parser, "checkpoint", metavar="FOLDER", help="the run's --checkpoint")
-    _add_outputs(parser)
-    parser.set_defaults(run=_command("salvage_run"))
 
 
 def _extend(parser: argparse.ArgumentParser) -> None:

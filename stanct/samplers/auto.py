@@ -274,7 +274,8 @@ def _choice(job: Job, start: FittedBase) -> _Step:
             )
     if score is None:
         score = Score.of(job.base_delta(start.base, SCORED, "trial"))
-    seen = f"{score.even:.0%} of its draws count, the largest {score.largest:.2g} times the mean"
+    largest = float(f"{score.largest:.2g}")
+    seen = f"{score.even:.0%} of its draws count, the largest {largest:,.10g} times the mean"
     if (job.recipe or RECIPES[AUTO]).believes(score):
         why = f"{_shape(start)} is nearly the density: {seen}"
         return _Step(_INDEPENDENT, _independent_draws(job, start.base.dimension), why)

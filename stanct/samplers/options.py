@@ -103,15 +103,14 @@ class Options(TypedDict, total=False):
     store
         Folder, new or empty, to which the kept draws go as they are made, in the methods of `thin`.
         Memory then does not grow with them, and `z` and large variables of the run map files. Until
-        the run ends, the folder is a checkpoint: repeat the call after a kill, or read the finished
-        draws by `stanct.salvage`. At the end it is a saved run, for `stanct.load`.
+        the run ends, the folder is a checkpoint: repeat the call after a kill, or with
+        ``max_seconds=0`` for the finished draws. At the end it is a saved run, for `stanct.load`.
     max_seconds
         Time in seconds after which the run ends with the draws that are finished, and a failed
         check ``"max_seconds"`` says so. It is an error if the time passes before every chain has
         draws that count. The user's variables take a little more time, and estimates and checks are
-        made when they are asked for: with millions of draws, that takes seconds. The run's
-        forecasts say beforehand if the time will not suffice. With 0 and a checkpoint, the run has
-        what the checkpoint holds.
+        made when they are asked for: with millions of draws, that takes seconds. With 0 and
+        a checkpoint, the run has what the checkpoint holds.
     progress
         Whether the progress is shown on stderr: bars on a terminal, elsewhere a line now and then.
     """
