@@ -328,7 +328,7 @@ def test_what_was_not_searched_is_said() -> None:
     survey |= {"log_evidence": [0.0, -3.0], "around": 1}
     wide = replace(blind, provenance={**run.provenance, "survey": survey})
     assert "found 1 mode with" in searched(wide) and wide.facts()["modes found"] == 1
-    assert "Wide mass around a mode counts as one more." in searched(wide)
+    assert "Wide mass around a mode is one more row of run.modes." in searched(wide)
     given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
     assert given.facts() == {"starts of the search": 0}
     assert "No search looked for modes." in given.report()

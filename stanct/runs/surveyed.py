@@ -207,7 +207,7 @@ def searched(run: Any, *, spikes: bool = True) -> str:
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
         f"modes, found {modes} with at least a thousandth of the largest mass; the chance that one "
         f"more finds another such mode is {chance}{light}. "
-        + ("Wide mass around a mode counts as one more. " if around else "")
+        + ("Wide mass around a mode is one more row of run.modes. " if around else "")
         + (_finest(facts.get("finest")) if spikes else "")
     ).rstrip()
 

@@ -316,7 +316,7 @@ def _modes(survey: Survey) -> str:
     around = survey.sought.around
     count = counted(len(share) - around, "mode")
     wide = f" and wide mass around {'it' if count == '1 mode' else 'them'}" if around else ""
-    return f"{count}{wide}, {known}{' …' if len(share) > NAMED else ''}"
+    return f"{count}{wide} ({known}{' …' if len(share) > NAMED else ''})"
 
 
 def _some(names: tuple[str, ...]) -> str:
