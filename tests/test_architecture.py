@@ -120,3 +120,14 @@ def test_a_method_is_loaded_when_it_is_asked_for() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     methods = {f"stanct.samplers.{name}" for name in METHOD_NAMES}
     assert not methods & set(done.stdout.split())
+
+
+def test_a_command_loads_no_tables_and_no_trees(tmp_path: Path) -> None:
+    """pandas and scipy.spatial take a fifth of the time of a small program."""
+    program = tmp_path / "line.stan"
+    program.write_text("parameters { real x; } model { x ~ normal(0, 1); }", encoding="utf-8")
+    code = f"import sys; from stanct.cli.main import main; main(['evidence', {str(program)!r}]); "
+    command = [sys.executable, "-c", code + "print(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "r_hat" in done.stdout
+    assert not {"pandas", "scipy.spatial"} & set(done.stdout.split())

@@ -19,10 +19,11 @@ import time
 
 RUN = """
 import numpy as np, stanct
+from stanct.samplers.bidirectional import Bidirectional
 program = '''
 data { vector[2] place; }
 parameters { vector[2] x; }
-model { x ~ normal(place, 1); x ~ normal(0, 2); }
+model { place ~ normal(x, 1); x ~ normal(0, 2); }
 '''
 data = {"place": [0.5, -0.5]}
 METHODS
@@ -38,7 +39,7 @@ METHODS: dict[str, tuple[str, int]] = {
     "pseudo_extended": ("'pseudo_extended'", 200),
     "ais": ("'ais'", 128),
     "smc": ("stanct.AIS(resample=True)", 128),
-    "bidirectional": ("'bidirectional'", 128),
+    "bidirectional": ("Bidirectional(exact={'x': [0.2, -0.2]})", 128),
     "power_posterior": ("'power_posterior'", 200),
     "extended_hamiltonian": ("'extended_hamiltonian'", 400),
     "independence": ("'independence'", 1000),

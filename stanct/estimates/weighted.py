@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -86,7 +86,21 @@ def summary(
         none = next(iter(parts.values())) * np.nan
         together = pd.concat({mode: parts.get(mode, none) for mode in inside})
         return together.rename_axis(index=["mode", "name"])
-    rows = {}
+    found = scalars(variables, log_weights, names, beta, copies, tours=tours)
+    return pd.DataFrame.from_dict(found, orient="index")
+
+
+def scalars(
+    variables: Mapping[str, Array],
+    log_weights: Array,
+    names: Names = None,
+    beta: float = 1.0,
+    copies: int = 1,
+    *,
+    tours: Tours | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The rows of `summary` by name; a command that prints few need not wait for pandas."""
+    rows: dict[str, dict[str, Any]] = {}
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
     for name in variables if names is None else listed(names):
@@ -114,7 +128,7 @@ def summary(
                 "ess_tail": mixed.tail,
                 "r_hat": mixed.r_hat,
             }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return rows
 
 
 def _parts(values: Array) -> Iterator[Array]:

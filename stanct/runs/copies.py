@@ -14,7 +14,6 @@ from stanct.common.errors import counted
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.mixing import effective_size, r_hat
-from stanct.estimates.naming import Names
 from stanct.path.base import Base
 from stanct.runs.diagnostics import MORE, Check, transition_counts
 from stanct.runs.run import Run
@@ -22,7 +21,7 @@ from stanct.runs.storage import Stored
 from stanct.runs.verdicts import least, most
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -83,12 +82,12 @@ class CopyRun(Run):
 
         The error is that of the draws' weighted means, so copies of one draw count together.
         """
-        found = weighted.expect(*self.rows, quantity, copies=self.copies)
+        found = weighted.expect(*self.rows, quantity, **self.alike)
         return replace(found, failed=self.verdict.draws)
 
-    def summary(self, names: Names = None, *, by: str | None = None) -> pd.DataFrame:
-        inside = self._inside(by)
-        return weighted.summary(*self.rows, names, copies=self.copies, inside=inside)
+    @property
+    def alike(self) -> dict[str, Any]:
+        return {"copies": self.copies}
 
     def _picked(self, draws: int | None, seed: int | None) -> Array:
         # A systematic comb would also pick by weight, but with one shared offset for all draws.

@@ -224,6 +224,11 @@ class Run(Surveyed, Reported, Pictured, Extendable, ABC):
         """Variables and log weights at β = 1, arranged so that rows are independent."""
         return self.variables, self.target_log_weights
 
+    @property
+    def alike(self) -> dict[str, Any]:
+        """How draws depend on each other, as `weighted.scalars` takes it."""
+        return {}
+
     def expect(self, quantity: weighted.Quantity) -> Expectation:
         """Average of a quantity over the user's density, with its standard error ([GS] 21, 22).
 
@@ -261,7 +266,7 @@ class Run(Surveyed, Reported, Pictured, Extendable, ABC):
         StanctError
             There is no such variable, or a summary by mode of a run that knows no modes.
         """
-        return weighted.summary(*self.rows, names, inside=self._inside(by))
+        return weighted.summary(*self.rows, names, inside=self._inside(by), **self.alike)
 
     def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
         """Equally weighted draws of the user's density, by systematic resampling within each chain.

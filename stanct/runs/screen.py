@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
 
 from stanct.common.errors import counted
 from stanct.estimates.naming import FEW, by_interest
+from stanct.estimates.weighted import scalars
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.normalised import unchecked
 from stanct.runs.run import Run
 from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WIDTH = 80
 
@@ -118,12 +115,15 @@ def _posterior(run: Run) -> str:
     more = f"{rest} more numbers are in run.summary()." if rest else ""
     if not small:
         return f"\nPosterior: {more}"
-    return f"\nPosterior\n{in_columns(run.summary(small))}\n{more}".rstrip()
+    told = in_columns(scalars(*run.rows, small, **run.alike))
+    return f"\nPosterior\n{told}\n{more}".rstrip()
 
 
-def in_columns(summary: pd.DataFrame) -> str:
-    """A summary as text: few digits, and each column in one form."""
-    forms: Any = {
-        _HEADS.get(name, name): _FORMS.get(name, "{:.4g}").format for name in map(str, summary)
-    }
-    return summary.rename(columns=_HEADS).to_string(formatters=forms)
+def in_columns(rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Rows of a summary as text: few digits, and each column in one form."""
+    table = [["", *(_HEADS.get(head, head) for head in next(iter(rows.values())))]]
+    for name, row in rows.items():
+        table.append([name, *(_FORMS.get(k, "{:.4g}").format(v) for k, v in row.items())])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in table)
+    return "\n".join(" ".join(line) for line in lines)

@@ -202,6 +202,10 @@ class TemperedRun(EvidenceRun):
     def _row_tours(self) -> Tours | None:
         return self.tours.at(self.kept) if self.tours is not None else None
 
+    @property
+    def alike(self) -> dict[str, Any]:
+        return {"tours": self._row_tours}
+
     def curve(self, beta: Array | None = None) -> Curve:
         """The free-energy curve log z(β) with errors, at `beta` or at 0, 0.02, …, 1."""
         return self.estimator.curve(np.linspace(0, 1, 51) if beta is None else np.asarray(beta))
@@ -232,7 +236,7 @@ class TemperedRun(EvidenceRun):
         β = 1 is the user's density, and 0 the base.
         """
         found = weighted.expect(
-            self.variables, self._row_weights(beta), quantity, beta, tours=self._row_tours
+            self.variables, self._row_weights(beta), quantity, beta, **self.alike
         )
         return replace(found, failed=self.verdict.draws)
 
@@ -240,9 +244,8 @@ class TemperedRun(EvidenceRun):
         self, names: Names = None, *, by: str | None = None, beta: float = 1.0
     ) -> pd.DataFrame:
         """As `Run.summary`, also of the densities along the path, at any β."""
-        weights, tours = self._row_weights(beta), self._row_tours
-        inside = self._inside(by)
-        return weighted.summary(self.variables, weights, names, beta, tours=tours, inside=inside)
+        weights, inside = self._row_weights(beta), self._inside(by)
+        return weighted.summary(self.variables, weights, names, beta, inside=inside, **self.alike)
 
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None

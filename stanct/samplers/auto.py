@@ -139,7 +139,8 @@ class Auto(Method[TemperedRun]):
     thins: ClassVar[bool] = True
     by_nuts: ClassVar[bool] = True
     in_two_stages: ClassVar[bool] = True
-    loops: ClassVar[tuple[str, ...]] = "evaluate_extended", "nuts_draws"
+    # Those of its search come first; NUTS may not be wanted.
+    loops: ClassVar[tuple[str, ...]] = "evaluate", "anneal", "evaluate_extended", "nuts_draws"
     # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
 
     max_gradients: Annotated[int, Whole(0)] = 3_000_000
