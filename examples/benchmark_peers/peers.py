@@ -268,3 +268,5 @@ PEERS: dict[str, Callable[[Target, int], Found]] = {
     "UltraNest": ultranest,
     "PyMC SMC": pymc_smc,
 }
+# What is compiled where a tool's own work is not.
+COMPILED = {"dynesty": _compiled, "UltraNest": _compiled}

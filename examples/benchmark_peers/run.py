@@ -6,8 +6,9 @@
     python run.py --table rows.csv         # the tables alone
 
 Each tool has a process of its own for each target, with one thread. The first seed is run twice,
-and the first of these does not count: it compiles. A tool that gives no answer within `--limit`
-seconds is named with that. Rows that the file has are not made again.
+and the first of these does not count: it compiles. Nested samplers compile before, with one point.
+A tool that gives no answer within `--limit` seconds is named with that. Rows that the file has are
+not made again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from peers import PEERS
+from peers import COMPILED, PEERS
 from targets import TARGETS
 
 FIELDS = ("target", "peer", "seed", "error", "std_error", "gradients", "densities", "seconds",
@@ -36,8 +37,11 @@ ONE["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_thre
 def measured(name: str, peer: str, seeds: Iterable[int]) -> None:
     """Print a line of JSON for each seed; this runs in a process of its own."""
     target = TARGETS[name]()
+    warm = peer in COMPILED
+    if warm:
+        COMPILED[peer](target)(np.zeros(target.dimension))
     for number, seed in enumerate(seeds):
-        for counts in (False, True)[number > 0 :]:
+        for counts in (False, True)[warm or number > 0 :]:
             began = time.process_time()
             found = PEERS[peer](target, seed)
             if counts:

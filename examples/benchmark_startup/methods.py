@@ -38,7 +38,7 @@ METHODS: dict[str, tuple[str, int]] = {
     "pseudo_extended": ("'pseudo_extended'", 200),
     "ais": ("'ais'", 128),
     "smc": ("stanct.AIS(resample=True)", 128),
-    "bidirectional": ("stanct.AIS(bidirectional=True)", 128),
+    "bidirectional": ("'bidirectional'", 128),
     "power_posterior": ("'power_posterior'", 200),
     "extended_hamiltonian": ("'extended_hamiltonian'", 400),
     "independence": ("'independence'", 1000),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from stanct.bases.local import LocalFit, distinct_modes
 from stanct.bases.pilots import Piloted, bridged, short_chains
 from stanct.bases.starts import approximations
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
-from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.targets.program_target import ProgramTarget
@@ -38,6 +36,8 @@ class Seen:
     """
 
     def __init__(self, points: Array) -> None:
+        from scipy.spatial import KDTree  # a command without a fit need not wait for it
+
         step = max(1, -(-len(points) // MOST_SEEN))
         kept = points[::step]
         mean, covariance = gaussian_moments(points)
@@ -70,9 +70,7 @@ def unseen_modes(
     rng = np.random.default_rng(rest)
     try:
         with Bar(STARTS, "search", unit="start", shown=False) as bar:
-            ends = approximations(
-                target, embedded.pathfinder, POINTS, bar, ways, rng, starts=STARTS
-            )
+            ends = approximations(target, POINTS, bar, ways, rng, starts=STARTS)
         found = [fit for fit in ends if seen.outside(fit.points).mean() > 0.5]
         followed = [
             (found[group[k % len(group)]].points, k)

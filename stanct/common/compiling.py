@@ -385,7 +385,8 @@ summed = numba.njit(**_PART | {"fastmath": _SUMS})
 inlined = numba.njit(**_PART | {"forceinline": True})
 
 
-# numba takes seconds to compile what NumPy does with `a[:] = b` and `searchsorted`.
+# numba takes seconds to compile what NumPy does with `a[:] = b` and `searchsorted`, and longer for
+# its functions of one number than for those of `math`. What is inlined is optimised at each place.
 @inlined
 def copy(source: Array, target: Array) -> None:
     """Copy an array of shape (n,) into another one."""

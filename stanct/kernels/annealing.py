@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +83,7 @@ def anneal(
     for row in range(log_weights.size):
         state = borrowed(State(population.z[row], population.gradient[row], population.value[row]))
         for n in range(betas.size - 1):
-            if not np.isfinite(state.value[0]):
+            if not math.isfinite(state.value[0]):
                 log_weights[row] = -np.inf
                 break
             delta = delta_of(problem, state.value[0], state.z, mover.scratch)

@@ -7,6 +7,7 @@ gradient leaves the ascent in a state from which a later call goes on.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,11 +116,11 @@ def _look(hill: Hill, vectors: Array, numbers: Array) -> bool:
     _through(hill.root, vectors[GRADIENT], vectors[SLOPE_THERE], _TRANSPOSED)
     steepest = 0.0
     for i in range(start.size):
-        if not np.isfinite(vectors[SLOPE_THERE, i]):
+        if not math.isfinite(vectors[SLOPE_THERE, i]):
             return False
         steepest = max(steepest, abs(vectors[SLOPE_THERE, i]))
     numbers[STEEPEST_THERE] = steepest
-    return failed == 0 and np.isfinite(numbers[VALUE_THERE])
+    return failed == 0 and math.isfinite(numbers[VALUE_THERE])
 
 
 @summed
@@ -199,7 +200,7 @@ def _turn(vectors: Array, numbers: Array, longest: float) -> None:
         k = forward % MEMORY
         share = numbers[SHARES + k] - _dot(vectors[CHANGES + k], step) / numbers[PRODUCTS + k]
         _add(share, vectors[MOVES + k], step)
-    numbers[LENGTH] = np.sqrt(_dot(step, step))
+    numbers[LENGTH] = math.sqrt(_dot(step, step))
     numbers[FRACTION] = longest / numbers[LENGTH] if numbers[LENGTH] > longest else 1.0
     numbers[PROMISED] = _dot(vectors[SLOPE], step)
     numbers[TRIES] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ def _friction(flow: Flow, level: Level, time: float) -> tuple[float, float, floa
     """
     a = flow.rate * (level.beta + flow.offset) * (level.delta - level.expected)
     small = abs(a * time) < 1e-8
-    return a, np.exp(-a * time), time if small else -np.expm1(-a * time) / a
+    return a, math.exp(-a * time), time if small else -math.expm1(-a * time) / a
 
 
 @compiled
@@ -150,7 +151,7 @@ def _landing_time(flow: Flow, phase: Phase, level: Level, leg: Leg) -> float:
         zd += z[i] * slope
         pd += momentum[i] * slope
         dd += slope * slope
-    wanted = abs(np.log((limit + flow.offset) / (beta + flow.offset)))
+    wanted = abs(math.log((limit + flow.offset) / (beta + flow.offset)))
     low, high = 0.0, 1.0
     share = 1.0
     for _ in range(60):
@@ -199,7 +200,7 @@ def contact_step(
         squared += momentum[i] * momentum[i]
         z[i] += taken * momentum[i]
     if taken == leg.time:
-        beta = (beta + flow.offset) * np.exp(taken * flow.rate * squared) - flow.offset
+        beta = (beta + flow.offset) * math.exp(taken * flow.rate * squared) - flow.offset
     else:
         beta = leg.limit
     status = evaluated(problem, z, phase.gradient, value, scratch)
@@ -208,7 +209,7 @@ def contact_step(
     delta = delta_of(problem, value[0], z, scratch)
     level = Level(beta, delta, expected_at(flow, beta))
     log_jacobian += _contact_kick(flow, phase, level, half, False)
-    return OK if np.isfinite(log_jacobian) else DIVERGED, beta, taken, log_jacobian
+    return OK if math.isfinite(log_jacobian) else DIVERGED, beta, taken, log_jacobian
 
 
 @compiled
@@ -222,7 +223,7 @@ def flux_momentum(momentum: Array, rng: np.random.Generator) -> None:
         momentum[i] = rng.standard_normal()
         squared += momentum[i] * momentum[i]
     extra = rng.standard_normal() ** 2 + rng.standard_normal() ** 2
-    momentum *= np.sqrt((squared + extra) / squared)
+    momentum *= math.sqrt((squared + extra) / squared)
 
 
 @compiled
@@ -252,7 +253,7 @@ def contact_flow(
                 swarm.log_weights[row, k] = -np.inf
         k = start
         beta = nodes[k]
-        while np.isfinite(totals[1]):
+        while math.isfinite(totals[1]):
             kinetic = base = 0.0
             for i in range(momentum.size):
                 kinetic += 0.5 * momentum[i] * momentum[i]

@@ -14,6 +14,7 @@ finite are *rejections*.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,11 +165,11 @@ def evaluated(problem: Problem, z: Array, gradient: Array, value: Array, scratch
         problem.handle, True, True, x.ctypes.data, value.ctypes.data, inner.ctypes.data,
         np.uintp(0),
     )  # fmt: skip
-    if code != 0 or not np.isfinite(value[0]):
+    if code != 0 or not math.isfinite(value[0]):
         value[0] = -np.inf
         gradient[:] = 0.0
         # A trajectory that ran off to infinity is not the program's fault.
-        return REJECTED if np.isfinite(_total(z)) else DIVERGED
+        return REJECTED if math.isfinite(_total(z)) else DIVERGED
     value[0] += problem.added
     if lower.size > 0:
         for i in range(dimension):
@@ -258,17 +259,17 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
         term = parts.log_weight[k] - 0.5 * square
         # A running log-sum-exp: the sum so far is rescaled when a larger term arrives.
         if term > top:
-            scale = np.exp(top - term)
+            scale = math.exp(top - term)
             total *= scale
             gradient *= scale
             top = term
-        weight = np.exp(term - top)
+        weight = math.exp(term - top)
         total += weight
         for i in range(z.size):
             offset[i] *= -weight
         transposed(parts.inverse[k], offset, gradient)
     gradient /= total
-    return top + np.log(total) - z.size * HALF_LOG_2PI
+    return top + math.log(total) - z.size * HALF_LOG_2PI
 
 
 @compiled

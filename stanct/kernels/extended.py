@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from stanct.common.arrays import Array
@@ -71,7 +73,7 @@ def evaluated_extended(
         total += log_base + height
         if estimated:
             u = abs(w[controls + i])
-            total -= u - 2 * np.log(max(fraction, left))  # of both fractions of the range
+            total -= u - 2 * math.log(max(fraction, left))  # of both fractions of the range
             gradient[controls + i] = slope_of_path
         if beta > 0:  # at β = 0 the target does not count, even where it vanishes
             total -= beta * delta[i]
@@ -84,10 +86,10 @@ def evaluated_extended(
             return -np.inf
     if handover:
         for i in range(copies):
-            room[i] = np.exp(room[i] - top)
+            room[i] = math.exp(room[i] - top)
             share += room[i]
-        total += top + np.log(share / copies)
-    if not np.isfinite(total):
+        total += top + math.log(share / copies)
+    if not math.isfinite(total):
         return -np.inf
     for i in range(copies):
         first = i * dimension
@@ -113,7 +115,7 @@ def evaluated_extended(
 @inlined
 def _between(low: float, high: float, u: float) -> tuple[float, float, float, float]:
     """Return logistic(u), 1 − logistic(u), β and 1 − β of a control."""
-    small = np.exp(-abs(u))
+    small = math.exp(-abs(u))
     large = 1 / (1 + small)
     fraction, left = (large, small * large) if u > 0 else (small * large, large)
     return fraction, left, low + (high - low) * fraction, (1 - high) + (high - low) * left

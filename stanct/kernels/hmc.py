@@ -7,6 +7,7 @@ and leave the chain where it was.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -185,7 +186,7 @@ def transition(
     # A NaN in the gradient shows only here, and makes this comparison fail as it should.
     if not gain > -DIVERGENCE:
         return 0.0, DIVERGED, gradients
-    probability = 1.0 if gain >= 0 else np.exp(gain)
+    probability = 1.0 if gain >= 0 else math.exp(gain)
     if uniform < probability:
         copy(scratch.z, state.z)
         copy(scratch.gradient, state.gradient)
@@ -196,15 +197,15 @@ def transition(
 @compiled
 def step_at(log_step: Array, beta: float) -> float:
     """Return ε(β) from its table."""
-    place = np.sqrt(beta) * (log_step.size - 1)
+    place = math.sqrt(beta) * (log_step.size - 1)
     k = min(int(place), log_step.size - 2)
-    return np.exp(log_step[k] + (place - k) * (log_step[k + 1] - log_step[k]))
+    return math.exp(log_step[k] + (place - k) * (log_step[k + 1] - log_step[k]))
 
 
 @compiled
 def learn_step(table: StepTable, beta: float, probability: float, target: float) -> None:
     """Move log ε at the knots next to β towards the target acceptance (Robbins–Monro)."""
-    place = np.sqrt(beta) * (table.log_step.size - 1)
+    place = math.sqrt(beta) * (table.log_step.size - 1)
     k = min(int(place), table.log_step.size - 2)
     for knot, weight in ((k, 1 - (place - k)), (k + 1, place - k)):
         table.visits[knot] += weight

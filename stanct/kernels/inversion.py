@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -50,10 +51,10 @@ def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
         top = max(top, -knots[k] * delta - values[k])
     # The integral of exp over a piece, relative to the height of the top, by its ends.
     start, total = -knots[0] * delta - values[0] - top, 0.0
-    low = np.exp(start)
+    low = math.exp(start)
     for k in range(pieces):
         end = -knots[k + 1] * delta - values[k + 1] - top
-        high, size = np.exp(end), end - start
+        high, size = math.exp(end), end - start
         if abs(size) < LEVEL:
             mean = low * (1 + size * (0.5 + size * (1 / 6 + size / 24)))
         else:
@@ -62,7 +63,7 @@ def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
         masses[k] = total
         start, low = end, high
     if atom > 0:
-        share = 1 / (1 + np.exp(np.log((1 - atom) / atom) + top + np.log(total)))
+        share = 1 / (1 + math.exp(math.log((1 - atom) / atom) + top + math.log(total)))
         if choose < share:
             return 0.0
         choose = (choose - share) / (1 - share)
@@ -75,7 +76,7 @@ def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
         t = place
     else:
         v = 1 - place if r > 0 else place
-        t = np.log1p(max(v * np.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
+        t = math.log1p(max(v * math.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
         t = 1 - t if r > 0 else t
     beta = knots[piece] + width * min(max(t, 0.0), 1.0)
     return max(beta, SMALLEST) if atom > 0 else beta
@@ -91,7 +92,7 @@ def draw_rung(delta: float, law: BetaLaw, choose: float) -> int:
         top = max(top, masses[n])
     total = 0.0
     for n in range(betas.size):
-        total += np.exp(masses[n] - top)
+        total += math.exp(masses[n] - top)
         masses[n] = total
     rung = 0
     while rung < betas.size - 1 and masses[rung] <= choose * total:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ def density_at(
         for i in range(x.size):
             value[0] += potential.gradients[batch, i] * x[i]
             gradient[i] += potential.gradients[batch, i]
-    return np.isfinite(value[0])
+    return math.isfinite(value[0])
 
 
 @compiled
@@ -134,7 +135,7 @@ def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading:
     if potential.noise[1] > 0:
         for i in range(z.size):
             room[0, i] += potential.noise[1] * rng.standard_normal()
-    return np.isfinite(room[0].sum())
+    return math.isfinite(room[0].sum())
 
 
 @compiled

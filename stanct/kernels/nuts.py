@@ -6,6 +6,7 @@ strongly, see `halve`. An energy error above `DIVERGENCE` ends a trajectory.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -39,9 +40,6 @@ TOLERANCE, HALVINGS = 1.0, 8
 
 # 1 − β is at least this, where β rounds to 1.
 ROUNDED = 1e-17
-
-# Of a small program's gradient, a call between libraries would take a tenth.
-_evaluated_extended = evaluated_extended.inlined
 
 
 class Subtrees(NamedTuple):
@@ -156,7 +154,7 @@ def _goes_on(inverse: Array, a: Array, b: Array) -> bool:
     return one > 0 and two > 0 and three > 0 and four > 0 and five > 0 and six > 0
 
 
-@inlined
+@part
 def _copy_point(vectors: Array, scalars: Array, row: int, to: int) -> None:
     """Copy the drawn point of one part, with its gradient, energy and δ, to another part."""
     for i in range(vectors.shape[2]):
@@ -169,7 +167,7 @@ def _copy_point(vectors: Array, scalars: Array, row: int, to: int) -> None:
 @inlined
 def _log_add(a: float, b: float) -> float:
     top = max(a, b)
-    return top if top == -np.inf else top + np.log1p(np.exp(min(a, b) - top))
+    return top if top == -np.inf else top + math.log1p(math.exp(min(a, b) - top))
 
 
 @inlined
@@ -177,11 +175,11 @@ def draw_momentum(momentum: Array, inverse: Array, rng: np.random.Generator) -> 
     """Draw a momentum for a diagonal inverse metric and return its kinetic energy."""
     kinetic = normals(momentum, rng)
     for i in range(momentum.size):
-        momentum[i] /= np.sqrt(inverse[i])
+        momentum[i] /= math.sqrt(inverse[i])
     return kinetic
 
 
-@inlined
+@part
 def _drift(w: Array, momentum: Array, gradient: Array, step: float, inverse: Array) -> None:
     """Take the first part of a leapfrog step, up to the new point."""
     for i in range(w.size):
@@ -189,7 +187,7 @@ def _drift(w: Array, momentum: Array, gradient: Array, step: float, inverse: Arr
         w[i] += step * inverse[i] * momentum[i]
 
 
-@inlined
+@part
 def _kick(momentum: Array, gradient: Array, step: float, inverse: Array) -> float:
     """Take the rest of a leapfrog step and return the kinetic energy."""
     kinetic = 0.0
@@ -199,7 +197,7 @@ def _kick(momentum: Array, gradient: Array, step: float, inverse: Array) -> floa
     return kinetic
 
 
-@inlined
+@part
 def _copy_phase(vectors: Array, row: int, to: int) -> None:
     """Copy a point with its gradient and momentum."""
     for i in range(vectors.shape[2]):
@@ -233,7 +231,7 @@ def small_steps(
         log_density = evaluated_extended(extended, w, gradient, delta, orbit.scratch)
         energy = _kick(momenta, gradient, step, inverse) - log_density
         taken += 1
-        if not np.isfinite(energy):
+        if not math.isfinite(energy):
             return -np.inf, np.inf, np.inf, taken
         low, high = min(low, energy), max(high, energy)
     return log_density, energy, high - low, taken
@@ -256,7 +254,7 @@ def halve(
     """
     vectors = orbit.trees.vectors
     gradients, halvings = 0, 0
-    log_ratio = -np.log(_again(span))
+    log_ratio = -math.log(_again(span))
     while True:
         halvings += 1
         count = 1 << halvings
@@ -270,14 +268,14 @@ def halve(
             return log_density, energy, 0.0, gradients
         if last or rng.random() >= _again(span):
             break
-        log_ratio -= np.log(_again(span))
+        log_ratio -= math.log(_again(span))
     for other in range(halvings):
         count = 1 << other
         _copy_phase(vectors, end, BACK)
         _, _, span, taken = small_steps(orbit, BACK, -step / count, count, energy, TOLERANCE)
         gradients += taken
         # If the density vanishes on the way back, this number cannot be chosen there.
-        log_ratio += np.log(_again(span)) if span < np.inf else -np.inf
+        log_ratio += math.log(_again(span)) if span < np.inf else -np.inf
     return log_density, energy, log_ratio, gradients
 
 
@@ -334,7 +332,7 @@ def _merge(trees: Subtrees, inverse: Array, top: int, rng: np.random.Generator) 
     goes_on = _join(trees.vectors, inverse, top, top + 1)
     trees.level[top] += 1
     both = _log_add(log_weight[top], log_weight[top + 1])
-    if rng.random() < np.exp(log_weight[top + 1] - both):
+    if rng.random() < math.exp(log_weight[top + 1] - both):
         _copy_point(trees.vectors, trees.scalars, top + 1, top)
     log_weight[top] = both
     return goes_on
@@ -355,12 +353,12 @@ def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Gene
         before = trees.scalars[end, ENERGY]
         _copy_phase(trees.vectors, end, BEGIN)
         _drift(w, momenta, gradient, step, inverse)
-        log_density = _evaluated_extended(orbit.extended, w, gradient, delta, orbit.scratch)
+        log_density = evaluated_extended(orbit.extended, w, gradient, delta, orbit.scratch)
         energy = _kick(momenta, gradient, step, inverse) - log_density
         counts[STEPS] += 1
         counts[GRADIENTS] += 1
         span = energy - before
-        if doubling.halving and np.isfinite(energy) and rng.random() < _again(span):
+        if doubling.halving and math.isfinite(energy) and rng.random() < _again(span):
             log_density, energy, more, taken = halve(orbit, end, step, before, span, rng)
             counts[GRADIENTS] += taken
             counts[LOG_RATIO + side] += more
@@ -371,7 +369,7 @@ def _double(orbit: Orbit, doubling: Doubling, counts: Array, rng: np.random.Gene
             return False
         if log_ratio == -np.inf:
             return False
-        counts[ACCEPTED] += 1.0 if error <= 0 else np.exp(-error)
+        counts[ACCEPTED] += 1.0 if error <= 0 else math.exp(-error)
         trees.scalars[end, LOG_DENSITY], trees.scalars[end, ENERGY] = log_density, energy
         top += 1
         _append(trees, end, top, log_ratio - error)
@@ -390,7 +388,7 @@ def _lengthen(trees: Subtrees, inverse: Array, forward: bool, rng: np.random.Gen
     """
     vectors, log_weight = trees.vectors, trees.log_weight
     gain = log_weight[PARTS] - log_weight[STATE]
-    if gain >= 0 or rng.random() < np.exp(gain):
+    if gain >= 0 or rng.random() < math.exp(gain):
         _copy_point(vectors, trees.scalars, PARTS, STATE)
     log_weight[STATE] = _log_add(log_weight[STATE], log_weight[PARTS])
     # Backwards, the new part follows the trajectory if the trajectory is read from its other end.
@@ -452,7 +450,7 @@ def nuts_draws(
             out.delta[n, i] = scalars[STATE, DELTA + i]
 
 
-@inlined
+@part
 def _refresh(orbit: Orbit, rng: np.random.Generator) -> None:
     """Draw z of row `STATE` from the base; only its δ is of use."""
     vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
@@ -465,7 +463,7 @@ def _refresh(orbit: Orbit, rng: np.random.Generator) -> None:
     scalars[STATE, LOG_DENSITY] = scalars[STATE, ENERGY] = 0.0
 
 
-@inlined
+@part
 def _go_to(orbit: Orbit, beta: float) -> int:
     """Move row `STATE` to another β at the same z; return the gradients spent."""
     vectors, scalars = orbit.trees.vectors, orbit.trees.scalars
@@ -473,14 +471,14 @@ def _go_to(orbit: Orbit, beta: float) -> int:
     if beta == 0.0:
         w[w.size - 1] = -np.inf
         return 0
-    w[w.size - 1] = np.log(beta) - np.log(max(1 - beta, ROUNDED))
+    w[w.size - 1] = math.log(beta) - math.log(max(1 - beta, ROUNDED))
     scalars[STATE, LOG_DENSITY] = evaluated_extended(
         orbit.extended, w, vectors[STATE, GRADIENT], scalars[STATE, DELTA:], orbit.scratch
     )
     return 1
 
 
-@inlined
+@part
 def _join(vectors: Array, inverse: Array, a: int, b: int) -> bool:
     """Append part b to part a; return whether the whole makes no U-turn."""
     goes_on = _goes_on(inverse, vectors[a], vectors[b])
@@ -490,7 +488,7 @@ def _join(vectors: Array, inverse: Array, a: int, b: int) -> bool:
     return goes_on
 
 
-@inlined
+@part
 def _turn(part: Array) -> None:
     """Exchange the momenta at the ends of a part."""
     for i in range(part.shape[1]):

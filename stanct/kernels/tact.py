@@ -13,6 +13,7 @@ each step.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -157,13 +158,13 @@ def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
         bias.energy[k] += energy
         return
     height, width, softening = dynamics.hill
-    height *= np.exp(-bias.height[k] / softening)
+    height *= math.exp(-bias.height[k] / softening)
     place = abs(xi)
     for i in range(bins):
         centre = (i + 0.5) * dynamics.wall / bins
         for image in (place, -place, 2 * dynamics.wall - place):
             u = (centre - image) / width
-            hill = height * np.exp(-0.5 * u * u)
+            hill = height * math.exp(-0.5 * u * u)
             bias.height[i] += hill
             bias.force[i] += hill * u / width
 
@@ -172,8 +173,8 @@ def teach(bias: Bias, xi: float, energy: float, dynamics: Dynamics) -> None:
 def resample(walker: Walker, dynamics: Dynamics, rng: np.random.Generator) -> None:
     """Draw the momenta from their equilibrium distribution."""
     for i in range(walker.z.size):
-        walker.momentum[i] = np.sqrt(dynamics.eta[0]) * rng.standard_normal()
-    walker.tempering[1] = np.sqrt(dynamics.eta[1]) * rng.standard_normal()
+        walker.momentum[i] = math.sqrt(dynamics.eta[0]) * rng.standard_normal()
+    walker.tempering[1] = math.sqrt(dynamics.eta[1]) * rng.standard_normal()
 
 
 @compiled
@@ -203,15 +204,15 @@ def spread_of(coupled: float, friction: float, eta: float, symmetric: bool) -> f
     """Return the standard deviation of the noise in a step, scaled by λ or λ' (`coupled`)."""
     square = coupled * coupled
     if symmetric:
-        return np.sqrt(-eta * np.expm1(-2.0 * square * friction))
-    return np.sqrt(2.0 * square * friction * eta)
+        return math.sqrt(-eta * math.expm1(-2.0 * square * friction))
+    return math.sqrt(2.0 * square * friction * eta)
 
 
 @compiled
 def kept_of(coupled: float, thermostat: float, symmetric: bool) -> float:
     """Return the share of a momentum that remains after a step's friction."""
     loss = coupled * coupled * thermostat
-    return np.exp(-loss) if symmetric else 1.0 - loss
+    return math.exp(-loss) if symmetric else 1.0 - loss
 
 
 @compiled
@@ -303,8 +304,8 @@ def move(
         )  # fmt: skip
         if slope == 0.0 and dynamics.bias == HILLS:
             # Nothing else acts on ξ here. The hills make wells, which it would not leave or enter.
-            kept = np.exp(-dynamics.friction[1])
-            spread = np.sqrt(dynamics.eta[1] * (1.0 - kept * kept))
+            kept = math.exp(-dynamics.friction[1])
+            spread = math.sqrt(dynamics.eta[1] * (1.0 - kept * kept))
             state[1] = kept * state[1] + spread * rng.standard_normal()
     full = walker.thermostat.size > walker.z.size
     diagonal = walker.thermostat.size > 1 and not full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -237,7 +238,7 @@ def ladder_scans(
         for k in range(parity, top, 2):
             # δ is +inf on rung 0 only, so inf − inf never occurs in this order.
             gain = (betas[k + 1] - betas[k]) * (out.delta[n, k + 1] - out.delta[n, k])
-            probability = 1.0 if gain >= 0 else np.exp(gain)
+            probability = 1.0 if gain >= 0 else math.exp(gain)
             out.rejection[0, k] += 1
             out.rejection[1, k] += 1 - probability
             if rng.random() < probability:

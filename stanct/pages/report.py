@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST, is_below_digits, log_z_in_words
+from stanct.estimates.digits import MOST, decimals, is_below_digits, log_z_in_words
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import (
@@ -19,7 +19,6 @@ from stanct.pages.page import (
     digits_of,
     number,
     render_page,
-    stan_html,
     with_error,
 )
 from stanct.pages.panels import panels_of
@@ -108,7 +107,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         summary=_summary_table(run, names) if run.has_posterior else None,
         number=number,
         limit=_limit,
-        programs={kind: stan_html(code) for kind, code in run.programs.items()},
+        programs=run.programs,
         steps=_steps(run),
         origin=_origin(run),
         settings={**run.settings, **run.method_settings},
@@ -232,11 +231,17 @@ def _modes_table(run: Run) -> list[Table]:
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:
     """Make a table of log Z and the counts of each chain."""
-    alone = () if evidence is None else evidence.chain_log_z
-    columns = {"log Z alone": alone} if alone else {}
-    columns = {**columns, **run.chain_counts(), "draws": [run.draws] * run.chains}
+    columns: dict[str, list[Cell]] = {}
+    if evidence is not None and evidence.chain_log_z:
+        places = decimals(evidence.std_error)
+        columns["log Z alone"] = [
+            Cell(f"{z:.{places}f}".replace("-", "−"), z) if math.isfinite(z) else cell(z)
+            for z in evidence.chain_log_z
+        ]
+    counts = {**run.chain_counts(), "draws": [run.draws] * run.chains}
+    columns |= {name: [cell(value, 7) for value in values] for name, values in counts.items()}
     rows = tuple(
-        Row(f"chain {c + 1}", tuple(cell(v[c], 7) for v in columns.values()), chain_colour(c))
+        Row(f"chain {c + 1}", tuple(own[c] for own in columns.values()), chain_colour(c))
         for c in range(run.chains)
     )
     return Table("By chain, after warm-up", ("chain", *columns), rows)
