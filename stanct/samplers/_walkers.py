@@ -64,8 +64,9 @@ def _look(source: Source, dynamics: Dynamics, wanted: int, chain: Chain, looks: 
     found, seen = 0, 0
     if room > 0:
         with source.potential(chain.noise) as potential:
+            reading = noisy.make_reading(walker.z.size)
             found, seen = compiled.run_looks(
-                potential, walker, chain.bias, dynamics, chain.rng, out
+                potential, walker, chain.bias, dynamics, chain.rng, reading, out
             )
     chain.collected += found
     # Copies release the memory of draws that were not collected.
@@ -215,7 +216,8 @@ def noise_spread(
     spread = np.zeros((len(picked), 2))
     with source.potential(noise) as potential:
         points = np.array([block.place for block in picked])
-        noisy.batch_spread(potential, points, SPREAD_BATCHES, luck, spread)
+        reading = noisy.make_reading(source.mean.size)
+        noisy.batch_spread(potential, points, SPREAD_BATCHES, luck, reading, spread)
     at = (coupling.plateau, coupling.reach, coupling.power)
     return np.column_stack([spread, [compiled.coupling(block.xi, *at) for block in picked]])
 
