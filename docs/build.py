@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from stanct.cli.main import main as stanct_command
 
 HERE = Path(__file__).resolve().parent
 
+WIDTH = 80
+"""Characters of a line of output that a page shows without scrolling."""
 BLOCK = re.compile(r"^```(python|notebook|sh|stan)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
@@ -76,9 +79,20 @@ def with_outputs(text: str, cells: list[dict[str, str]] | None = None) -> str:
                 cells.append(shown)
             return f"```python\n{code}```\n\n{_on_the_page(shown)}"
         shown = {"python": _python, "sh": _command, "stan": _file}[language](code, names)
-        return block[0] + (f"\n```text\n{shown.rstrip()}\n```\n" if shown.strip() else "")
+        return block[0] + (f"\n```text\n{_filled(shown)}\n```\n" if shown.strip() else "")
 
     return BLOCK.sub(run, text)
+
+
+def _filled(text: str) -> str:
+    """The text with its sentences wrapped, and its tables as they are."""
+    lines = []
+    for line in text.rstrip().splitlines():
+        head, body = re.match(r"((?:ok|FAIL)? *)(.*)", line).groups()  # type: ignore[union-attr]
+        hang = " " * len(head)
+        wrapped = textwrap.wrap(body, WIDTH - len(head), subsequent_indent=hang)
+        lines += [line] if "  " in body or len(line) <= WIDTH else [head + "\n".join(wrapped)]
+    return "\n".join(lines)
 
 
 def _cell(code: str, names: dict[str, Any]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -53,7 +54,31 @@ def _bars(
     lines[:] = [line if "``" in line else line.replace("|", r"\|") for line in lines]
 
 
+def _colon(
+    _app: Sphinx, what: str, _name: str, _thing: Any, _options: Any, lines: list[str]
+) -> None:
+    """What comes before a colon in the first line of a property is not its type."""
+    if what == "property" and lines:
+        lines[0] = lines[0].replace(": ", " – ", 1)
+
+
+def _together(
+    _app: Sphinx, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]
+) -> None:
+    """Of two attributes that are told together, the first is not the type of the second."""
+    lines[:] = [re.sub(r"(?<=^:ivar )(\w+), (?=\w+:)", "\\1,\u200b", line) for line in lines]
+
+
+def _opened(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """A picture opens alone, and as large as it is."""
+    body = context.get("body", "")
+    context["body"] = re.sub(r'<img [^>]*src="(\S+)"[^>]*>', r'<a href="\1">\g<0></a>', body)
+
+
 def setup(app: Sphinx) -> None:
     """Formulas become MathML, which browsers draw by themselves."""
+    app.connect("autodoc-process-docstring", _colon, priority=400)
     app.connect("autodoc-process-docstring", _bars)
+    app.connect("autodoc-process-docstring", _together, priority=600)
+    app.connect("html-page-context", _opened)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))

@@ -3,7 +3,6 @@ from .api.calibration import calibrate
 from .api.importing import import_run
 from .api.many import Simulated, sample_many
 from .api.model import TemperedModel
-from .api.salvaging import salvage
 from .api.sampling import sample
 from .api.tempering import temper
 from .bases.loop import Maker, Proposal, Recipe, State
@@ -118,7 +117,6 @@ __all__ = [
     "import_run",
     "load",
     "recipe",
-    "salvage",
     "sample",
     "sample_many",
     "temper",

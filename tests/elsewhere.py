@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 # What these tests assert depends on where chains go.
 FILES = """
-    adiabatic ais atom auto bases bidirectional bridge chains comparison extending forecast
+    adiabatic ais atom auto bases bidirectional bridge chains comparison extending
     function_target gibbs inference joint looks many minibatch outskirts parallel_tempering
     power_copies power_posterior precision pseudo_extended_sampling remedies report ridges rounds
     scouts search simulated_tempering tact tails tempered_run thermodynamic tours two_stages wide

@@ -9,7 +9,6 @@ an uninterrupted run bit for bit. Every run is a forked child, so the package is
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -93,29 +92,11 @@ def kill_and_go_on(method: str, folder: Path) -> int:
     while status := run(method, folder, "resumed", fatal=fatal, **where):
         assert status == signal.SIGKILL, f"status {status}"
         kills += 1
-        if stored:
-            check_salvaged(folder)
         # What ends a run, such as saving it, is one step, in which it would die again and again.
         names = {path.name for path in there.iterdir()} if there.exists() else set()
         fatal, before = fatal + MORE * (names == before), names
     assert_same(stanct.load(folder / "whole"), stanct.load(folder / "resumed"))
     return kills
-
-
-def check_salvaged(folder: Path) -> None:
-    """What a killed run has on the disk is the beginning of the whole run."""
-    copy = folder / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    if not (folder / "checkpoint" / "checkpoint.json").exists():
-        return
-    shutil.copytree(folder / "checkpoint", copy)
-    try:
-        found, whole = stanct.salvage(copy), stanct.load(folder / "whole")
-    except stanct.StanctError:  # no draws that count so far
-        return
-    count = found.z.shape[1]
-    assert np.array_equal(found.z, whole.z[:, :count])
-    assert np.array_equal(found.variables["mu"], whole.variables["mu"][:, :count])
 
 
 def main(folder: Path, methods: list[str]) -> None:

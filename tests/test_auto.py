@@ -112,7 +112,6 @@ def test_enough_is_enough(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert step["made"] == run.draws and run.provenance["asked"]["options"]["draws"] is None
     code = python_lines(run)
     assert code is not None and "draws" not in code
-    assert run.forecast is not None and run.forecast["draws"].iloc[0] < 3 * run.draws
     wanted = stanct.Auto(enough_draws=3000)
     more = default_run(TWO_MODES, seed, method=wanted)
     assert more.provenance["steps"][0]["made"] > 2 * run.draws
@@ -129,7 +128,7 @@ def test_looks_are_in_the_checkpoint(seed: int, tmp_path: Path) -> None:
     """So that the draws between them are there when the time is over."""
     run = default_run(TWO_MODES, seed, checkpoint=tmp_path)
     assert len(run.provenance["stopping"]["looks"]) > 1
-    found: Any = stanct.salvage(tmp_path)
+    found: Any = default_run(TWO_MODES, seed, checkpoint=tmp_path, max_seconds=0)
     assert np.array_equal(found.delta, run.delta) and found.evidence == run.evidence
 
 

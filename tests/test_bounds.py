@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 from conftest import target_of
+from verify import verify
 
 from stanct import sample
-from stanct.audit.verify import verify
-from stanct.common.errors import EngineError, ProgramError, UnsupportedError
+from stanct.common.errors import ProgramError, UnsupportedError
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 from stanct.targets.program_target import check_generated
@@ -143,8 +143,7 @@ def test_bounds_that_may_hold_are_left_alone(declared: str) -> None:
     assert target_of(source).density.dimension
 
 
-def test_bounds_by_parameters_that_never_hold_are_named_after_a_fit_that_failed() -> None:
+def test_bounds_by_parameters_that_never_hold_end_the_run() -> None:
     source = "parameters { real x; real<lower=x, upper=x - 1> b; } model { b ~ normal(x, 1); }"
-    with pytest.raises(ProgramError, match=r"`b` has lower = .* at a random point") as caught:
+    with pytest.raises(ProgramError, match="not finite at each of"):
         sample(target_of(source), draws=100, seed=1, progress=False)
-    assert isinstance(caught.value.__cause__, EngineError)

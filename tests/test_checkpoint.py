@@ -219,7 +219,7 @@ def test_a_full_disk_does_not_stop_the_run(short, tmp_path: Path, full_disk) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["stanct.cli.main:main", "stanct.__main__:x", "stanct.audit.doctor:Finding", "os:system"],
+    ["stanct.cli.main:main", "stanct.__main__:x", "stanct.cli.doctor:Finding", "os:system"],
 )
 def test_records_name_no_code(name: str) -> None:
     """Names are looked up among loaded records: nothing is imported, and no function is called."""

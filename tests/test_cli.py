@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from conftest import LONG
+from conftest import LONG, ROOT
 from targets import SKEWED
 
 import stanct
@@ -46,12 +48,21 @@ def test_evidence_json(
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert captured.out.count("\n") == 1
-    wanted = {"log_z", "std_error", "method", "engine", "gradients", "seconds", "warnings"}
-    assert wanted <= set(found)
+    page = (ROOT / "docs" / "from_r.md").read_text("utf-8")
+    told = " ".join(re.findall(r"^\| (`.*?) \| ", page, re.M))
+    wanted = set(re.findall(r"`(\w+)`", told))
+    assert {"log_z", "warnings", "seed"} < wanted <= set(found)
     assert abs(found["log_z"] - SKEWED.log_z) < 4 * found["std_error"] < 0.4
     assert found["engine"] == "embedded" and found["gradients"] > 2000
     saved = stanct.load(save)
     assert isinstance(saved, stanct.EvidenceRun) and saved.evidence.log_z == found["log_z"]
+    assert main(["draws", str(save), "--names", "r", "--draws", "500"]) == 0
+    drawn = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert list(drawn) == ["chain__", "iter__", "draw__", "r"] and len(drawn) == 2000
+    there = saved.expect("r")
+    assert abs(drawn["r"].mean() - there.value) < 5 * float(drawn["r"].std()) / 500**0.5
+    assert main(["draws", str(save), "--out", str(tmp_path / "new" / "draws.csv")]) == 0
+    assert len(pd.read_csv(tmp_path / "new" / "draws.csv")) > 100
 
 
 def test_json_has_null_for_what_it_lacks(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -462,7 +473,7 @@ def test_shells_complete_commands(
 ) -> None:
     assert main(["completion", "bash"]) == 0
     printed = capsys.readouterr().out
-    assert "--target-se" in printed and "salvage" in printed
+    assert "--target-se" in printed
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "fish"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -472,7 +483,7 @@ def test_shells_complete_commands(
     assert any("-l target-se -r" in line for line in within)
     assert any("-l strict -d" in line for line in within)
     assert any("-l method -x -a" in line and "gibbs" in line for line in within)
-    assert sum(" -a salvage" in line for line in lines) == 1
+    assert sum(" -a extend" in line for line in lines) == 1
     assert main(["completion", "zsh"]) == 1
     assert "stanct[completion]" in capsys.readouterr().err
 

@@ -22,9 +22,6 @@ from sampled import sampled
 from targets import LINE, SKEWED, TWO_MODES, Exact
 
 from stanct.api.tempering import temper
-from stanct.bases.fits import explored, fit_base
-from stanct.bases.modes import Approximations
-from stanct.bases.recipes import RECIPES
 from stanct.cli.main import main
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, TooLittleTimeError
@@ -244,13 +241,11 @@ def test_engines_by_name(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(Joint, "run", lambda _method, job: asked.append(job.engine))
     monkeypatch.setattr(Auto, "run", lambda _method, job: asked.append(job.engine))
-    model.sample(data, "joint")
     monkeypatch.setattr(homes, "find", lambda: home)
-    model.sample(data, "joint")
-    model.sample(data, "joint", engine="embedded")
-    model.sample(data)  # the default takes CmdStan only if told
-    model.sample(data, engine=CmdStan(home))
-    assert asked == [None, CmdStan(home), None, None, CmdStan(home)]
+    for method in ("joint", "auto"):  # a CmdStan that is there runs nothing unasked
+        for engine in ("auto", "embedded", CmdStan(home)):
+            model.sample(data, method, engine=engine)
+    assert asked == 2 * [None, None, CmdStan(home)]
 
 
 def test_without_cmdstanpy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,8 +263,6 @@ def test_doctor_says_what_is_there(
     main(["doctor"])
     told = capsys.readouterr().out
     assert f"cmdstan: CmdStan 2.39.0 (official) in {home.path}; " in told
-    able = "joint, pseudo_extended and extended_hamiltonian"
-    assert f"`--engine auto` is cmdstan for the methods {able}, emb" in told
 
 
 POCL = """[POCL/*]    CL_PLATFORM_NAME    Portable Computing Language
@@ -598,31 +591,6 @@ def test_threads_that_share_a_gradient_give_the_same_evidence(engine: CmdStan, s
     ]  # fmt: skip
     for evidence in found:
         assert abs(evidence.log_z - LINE.log_z) < 4 * evidence.std_error < 0.4
-
-
-@pytest.mark.cmdstan
-@pytest.mark.parametrize("base", ["pathfinder", "laplace", "advi", "mean-field"])
-def test_bases_by_cmdstan(base: str, engine: CmdStan, seed: int) -> None:
-    """A Gaussian has one mode, which each of CmdStan's own approximations finds with its mass."""
-    target = target_of(LINE.source, LINE.data)
-    nuts, seeds = Nuts(), [np.random.SeedSequence(seed) for _ in range(2)]
-    diagonal = replace(RECIPES["advi"], makers=(Approximations(way="advi", full_rank=False),))
-    recipe = RECIPES.get(base, diagonal)
-    fitted = fit_base(
-        target, recipe.name, chains=2, seed=seeds[0], nuts=nuts, engine=engine, recipe=recipe
-    )
-    found = explored(target, recipe, chains=2, seed=seeds[1], nuts=nuts, engine=engine)
-    assert fitted.log_zeta == pytest.approx(LINE.log_z, abs=0.3)
-    sd = np.sqrt(np.diag(fitted.base.covariance))
-    assert len(found.fits) == 1
-    assert fitted.base.mean == pytest.approx(LINE.means["b"], abs=0.5 * sd.max())
-
-
-@pytest.mark.cmdstan
-def test_a_run_on_a_base_by_cmdstan(engine: CmdStan, seed: int) -> None:
-    target = target_of(LINE.source, LINE.data)
-    run = sampled("joint", target, engine=engine, base="advi", seed=seed, draws=400, progress=False)
-    assert abs(run.evidence.log_z - LINE.log_z) < 4 * run.evidence.std_error < 1
 
 
 @pytest.mark.cmdstan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import stanli
 from stanct.common.errors import ProgramError, StanctError
 from stanct.common.names import KINDS
 from stanct.common.version import __version__
+from stanct.engines.homes import Home
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
 
@@ -54,6 +56,40 @@ def test_stanc_accepts(name: str, kind: str) -> None:
     code = generate(Program.from_file(PROGRAMS / f"{name}.stan"), kind, prefix="tempered_")
     assert stanli.stan_to_mir(code)
     assert not re.search(r"\bct_", code)
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize("name", ["eight_schools", "regression"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_stanc_leaves_the_layout(name: str, kind: str, cmdstan_home: Home, tmp_path: Path) -> None:
+    """Of programs in its own format, but for blanks at ends of lines, which it adds."""
+    users = told_by_stanc(cmdstan_home, tmp_path, (PROGRAMS / f"{name}.stan").read_text(), FORMAT)
+    code = generate(Program.from_source(users, name=name), kind)
+    again = told_by_stanc(cmdstan_home, tmp_path, code, FORMAT)
+    assert lines_of(again) == lines_of(code)
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize("kind", ["joint", "pseudo_extended"])
+def test_stanc_sees_the_prior_of_our_parameters(
+    kind: str, cmdstan_home: Home, tmp_path: Path
+) -> None:
+    code = generate(Program.from_file(PROGRAMS / "regression.stan"), kind)
+    assert "no priors" not in told_by_stanc(cmdstan_home, tmp_path, code, "--warn-pedantic")
+
+
+FORMAT = "--auto-format"
+
+
+def told_by_stanc(home: Home, folder: Path, code: str, option: str) -> str:
+    (folder / "m.stan").write_text(code)
+    words = [home.path / "bin" / "stanc", option, folder / "m.stan"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def lines_of(code: str) -> list[str]:
+    return [line.rstrip() for line in code.rstrip().splitlines()]
 
 
 @pytest.mark.parametrize("name", NAMES)

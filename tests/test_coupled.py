@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import LONG
 from generated import load
-from scipy import special
+from scipy import special, stats
 from test_exporting import DATA, LOG_Z, MEAN_TAU, SOURCE
 
 import stanct
@@ -80,6 +80,24 @@ def test_a_prior_that_is_not_normalised(seed: int) -> None:
     error = run.bare_evidence.std_error
     assert error < 0.1
     assert run.bare_evidence.log_z == pytest.approx(exact, abs=4 * error)
+
+
+def test_a_prior_whose_mass_no_statement_tells(seed: int) -> None:
+    """A run on the prior alone tells it; its error counts, and so does that of an import."""
+    source = "data { real y; } parameters { real s; } model { target += -s^2; y ~ normal(s, 1); }"
+    run = stanct.temper(source).sample(
+        {"y": 2.5}, stanct.Joint(path="prior"), draws=1000, seed=seed, progress=False
+    )
+    # The prior is exp(-s²), whose integral is √π, and the joint density is a Gaussian in s.
+    exact = np.log(np.pi) / 2 + stats.norm.logpdf(2.5, 0, np.sqrt(1.5))
+    mass_error = run.provenance["log_prior_mass_error"]
+    assert abs(run.log_prior_mass - np.log(np.pi) / 2) < 4 * mass_error + 1e-6
+    evidence = run.bare_evidence
+    assert "prior_mass" not in run.warnings
+    assert abs(evidence.log_z - exact) < 4 * evidence.std_error and evidence.std_error < 0.1
+    path_error = run.estimator.evidence(run.method).std_error
+    assert evidence.std_error == pytest.approx(np.hypot(path_error, mass_error))
+    assert np.mean(evidence.chain_log_z) == pytest.approx(evidence.log_z, abs=0.1)
 
 
 def test_what_cannot_be_is_refused() -> None:

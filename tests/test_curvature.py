@@ -12,7 +12,7 @@ import stanct
 from stanct.bases import nested
 from stanct.common.arrays import Array
 from stanct.path.conditional import Conditionals, Slices
-from stanct.path.curvature import Colouring
+from stanct.path.curvature import Colouring, hessian
 
 RADON = Path(__file__).parent.parent / "examples/radon"
 
@@ -79,6 +79,12 @@ def test_each_element_is_read_where_nothing_else_moves_it(pattern: Array, most: 
         )
         exact = np.broadcast_to(matrix * np.outer(units, units), found.shape)
         np.testing.assert_allclose(found, exact, atol=1e-10)
+
+
+def test_curvatures_as_far_away_as_numbers_reach_warn_of_nothing() -> None:
+    """The suite makes errors of warnings."""
+    far = np.array([1e200, 1.0])
+    assert hessian(lambda x: (np.zeros(len(x)), np.zeros_like(x)), far).tolist() == [[0, 0], [0, 0]]
 
 
 def test_no_second_derivatives_where_the_density_is_not_finite() -> None:

@@ -140,7 +140,7 @@ def test_what_only_stan_can_check_comes_back_at_the_declaration() -> None:
     ("text", "words"),
     [
         ('{"N": 2,\n "K": }', r"data.json:2:\d+: This is not JSON"),
-        ("N <- 3L\n", r"R's dump format\.\nConvert.*read_rdump\(\"data.json\"\)"),
+        ("N <- 3L\n", r"R's dump format\.\nConvert.*sys.source\(\"data.json\""),
         ('# by dump\n"y" <-\nstructure(c(1, 4), .Dim = 2L)', "R's dump format"),
         ("n = 3\ny <- c(1, 2)", "R's dump format"),
         ("[1, 2]", "holds a JSON list, not an object"),

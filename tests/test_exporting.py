@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from exported import draw
 from scipy import integrate, stats
 
 import stanct
-from stanct.api import exporting
+from stanct.api import exporting, sampling
 from stanct.api.exporting import PAIRS
 from stanct.cli.main import main
 from stanct.engines.homes import Home
@@ -190,14 +191,14 @@ def test_the_integral_of_a_prior_comes_from_a_run_on_it(
     record = json.loads((tmp_path / "known" / "export.json").read_text())
     assert record["log_prior_mass"] == float(found[1])
 
-    def broken() -> None:
+    def broken(*_: object) -> None:
         raise stanct.StanctError("nothing works")
 
-    monkeypatch.setattr(exporting, "Auto", broken)
-    model.export(tmp_path / "unknown", {"y": 2.5}, "prior_likelihood", seed=1)
+    monkeypatch.setattr(sampling, "prior_target", broken)
+    with pytest.warns(UserWarning, match="prior_mass"):
+        model.export(tmp_path / "unknown", {"y": 2.5}, "prior_likelihood", seed=1)
     told = (tmp_path / "unknown" / "README.md").read_text()
     assert "In log Z, the integral of the prior is not known, and counts as 1." in told
-    assert "prior_mass" in told
 
 
 @pytest.mark.parametrize(
@@ -213,12 +214,29 @@ def test_scripts_draw_as_many_as_the_fit_says(
     assert enough[0] == draws
     assert enough[1] == pytest.approx(error * np.sqrt(800 / draws), nan_ok=True)
     monkeypatch.setattr(exporting, "_enough", lambda run, pairs: enough)
-    stanct.temper(SOURCE).export(tmp_path, DATA, "joint", seed=1)
-    told = "expect a standard error of 0.14 in log Z" in (tmp_path / "README.md").read_text()
-    assert told == (error == 0.5)
-    for file in ("run.py", "run.R"):
+    doubtful = pytest.warns(UserWarning, match="error of 0.14 in log Z. stanct itself")
+    with doubtful if error == 0.5 else contextlib.nullcontext():
+        stanct.temper(SOURCE).export(tmp_path, DATA, "joint", seed=1)
+    for file in ("README.md", "run.py", "run.R"):
         text = (tmp_path / file).read_text()
-        assert re.findall(r"iter_sampling ?= ?(\d+)", text) == [str(draws)]
+        assert ("expect a standard error of 0.14 in log Z" in text) == (error == 0.5)
+        if file != "README.md":
+            assert re.findall(r"iter_sampling ?= ?(\d+)", text) == [str(draws)]
+
+
+def test_a_kind_with_large_errors_names_one_with_small_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warns, and both scripts say so before they compile."""
+    errors = {"joint": 0.03, "extended_hamiltonian": 0.4}
+    monkeypatch.setattr(exporting, "_enough", lambda run, pairs: (2500, errors[run.method]))
+    with pytest.warns(UserWarning, match=r'0.4 in log Z.*"joint" promises an error of 0.03'):
+        stanct.temper(SOURCE).export(tmp_path, DATA, "extended_hamiltonian", seed=1)
+    script = (tmp_path / "run.py").read_text()
+    assert 0 < script.index("promises") < script.index("CmdStanModel(stan_file")
+    compile(script, "run.py", "exec")
+    script = (tmp_path / "run.R").read_text()
+    assert 0 < script.index("promises") < script.index("cmdstan_model(")
 
 
 def test_kinds_without_log_z(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import target_of
+from verify import verify
 
 from stanct import Independence, sample
-from stanct.audit.verify import verify
 from stanct.path.gaussian import GaussianBase
 from stanct.stan.codegen import generate
 from stanct.stan.guards import guarded

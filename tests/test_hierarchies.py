@@ -494,24 +494,6 @@ def test_points_are_carried_into_the_other_form(by_hand: bool, seed: int) -> Non
     np.testing.assert_allclose(change, -jacobian if by_hand else jacobian, atol=1e-9)
 
 
-def test_a_run_in_another_form_is_salvaged(written: Path, tmp_path: Path) -> None:
-    """The checkpoint of a run whose base is a fit tells the form in which the base is."""
-    data, _, _ = groups(1.5)
-    rng = np.random.default_rng(2)
-    mu, tau = rng.normal(0.5, 0.5, 400), np.exp(rng.normal(-0.5, 0.7, 400))
-    theta = mu[:, None] + tau[:, None] * rng.normal(size=(400, 12))
-    folder = tmp_path / "checkpoint"
-    run: Any = stanct.temper(written).sample(
-        data, "gibbs", base={"mu": mu, "tau": tau, "theta": theta}, draws=60, warmup=60, seed=1,
-        progress=False, checkpoint=folder,
-    )  # fmt: skip
-    assert run.provenance["reparametrised"] == ["theta"]
-    found: Any = stanct.salvage(folder)
-    assert found.provenance["reparametrised"] == ["theta"]
-    assert found.evidence.log_z == run.evidence.log_z
-    assert np.array_equal(found.variables["theta"], run.variables["theta"])
-
-
 def test_few_draws_tell_nothing_of_forms() -> None:
     source = program("vector[J] theta;", "", "theta ~ normal(mu, tau);")
     mine = ProgramTarget(source, read_data(DATA, source), flexible=True)

@@ -9,8 +9,11 @@ import pytest
 from conftest import LONG, target_of
 
 import stanct
-from stanct.targets.integrable import Endless, endless, logarithms
+from stanct.runs.verdicts import failures
+from stanct.samplers._beyond import endless_along
+from stanct.targets.integrable import Endless, _has_no_end, endless, logarithms, logits
 from stanct.targets.slices import endless_beside_one, endless_scales
+from stanct.work.ledger import Ledger
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
 HIERARCHY = """
@@ -171,6 +174,63 @@ def test_slices_tell_of_scales_that_others_follow(
     scale = density.unconstrained_names.index("tau")
     found, spent = endless_scales(density.log_density_gradients, x, [scale])
     assert found == [scale] * improper and spent < 600
+
+
+AUTOREGRESSION = """
+data { int n; vector[n] y; }
+parameters { real m; real<lower=-1, upper=1> phi; }
+model { PRIOR y[2:n] ~ normal(MEAN, 1); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("prior", "mean", "improper"),
+    [
+        ("", "m + phi * (y[1:n - 1] - m)", True),  # the mass of m is 1 / (1 - phi)
+        ("", "m + phi * y[1:n - 1]", False),
+        ("y[1] ~ normal(m, 1 / sqrt(1 - square(phi)));", "m + phi * (y[1:n - 1] - m)", False),
+        ("m ~ normal(0, 1e4);", "m + phi * (y[1:n - 1] - m)", False),
+        ("m ~ cauchy(0, 1e9);", "m + phi * (y[1:n - 1] - m)", False),
+        ("m ~ normal(0, 1e11);", "m + phi * (y[1:n - 1] - m)", False),
+    ],
+)
+@pytest.mark.parametrize("seed", [4, 13])
+def test_slices_tell_of_a_correlation_that_goes_to_one(
+    prior: str, mean: str, improper: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = np.zeros(30)
+    for k in range(1, 30):
+        y[k] = 0.7 * y[k - 1] + rng.standard_normal()
+    source = AUTOREGRESSION.replace("PRIOR", prior).replace("MEAN", mean)
+    target = target_of(source, {"n": 30, "y": y})
+    names = target.density.unconstrained_names
+    assert (logarithms(target.program, names), logits(target.program, names)) == ([], [1])
+    x = [0.0, 1.5] + 0.4 * rng.standard_normal((200, 2))
+    found, spent = endless_scales(target.density.log_density_gradients, x, [], [1])
+    assert found == [1] * improper and spent < 200
+
+
+@pytest.mark.parametrize(
+    ("prior", "mean", "along"),
+    [
+        ("", "m + phi * (y[1:n - 1] - m)", ["m"]),  # with phi = 1 + c / m
+        ("", "m + phi * y[1:n - 1]", []),
+        ("m ~ normal(0, 1e8);", "m + phi * (y[1:n - 1] - m)", []),
+    ],
+)
+def test_what_has_no_prior_goes_far_and_others_follow(
+    prior: str, mean: str, along: list[str]
+) -> None:
+    source = AUTOREGRESSION.replace("<lower=-1, upper=1>", "")
+    source = source.replace("PRIOR", prior).replace("MEAN", mean)
+    for seed in (1, 2, 3):
+        rng = np.random.default_rng(seed)
+        y = 1 + 0.5 * rng.standard_normal(30).cumsum()
+        target, ledger = target_of(source, {"n": 30, "y": y}), Ledger()
+        x = [0.5, 0.7] + 0.2 * rng.standard_normal((200, 2))
+        found = endless_along(target, x, np.zeros(200), ledger, by_gradients=True)
+        assert found == along and ledger.gradients < 300
 
 
 @pytest.mark.parametrize("level", [-4, -40, -4000])
@@ -351,6 +411,19 @@ def test_a_variance_that_goes_to_zero_is_told_by_the_factors_that_follow(
     assert endless_scales(density.log_density_gradients, x, [15, 16, 17])[0] == []
 
 
+@pytest.mark.parametrize(("end", "looks"), [(200.0, 1), (709.9, 30)])
+def test_an_end_of_the_support_is_not_looked_for(end: float, looks: int) -> None:
+    """Where no number ends, it is none of a number's. There an equation may take long to solve."""
+    asked = list[int]()
+
+    def rises(x: np.ndarray) -> np.ndarray:
+        asked.append(len(x))
+        return np.where(x[:, 0] < end, x[:, 0], -np.inf)
+
+    found = _has_no_end(rises, np.zeros(1), np.ones(1))
+    assert (len(asked) >= looks) and found == (looks > 1) and (looks > 1 or len(asked) == 1)
+
+
 def test_many_dimensions_are_left_alone() -> None:
     density = target_of("parameters { vector[301] x; } model { }").density
     x = np.random.default_rng(1).standard_normal((20, 301))
@@ -373,6 +446,23 @@ def test_a_few_weighty_draws_have_no_width() -> None:
     x = np.where(np.arange(400) < 2, 0.3, 5.0)[:, None] + 1e-9 * np.arange(400)[:, None]
     assert endless(proper, ["x"], x, weights).along == ()
     assert endless(flat, ["x"], x, weights).along == ("x",)
+
+
+@LONG
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_default_names_separation_and_asks_for_priors_alone(seed: int) -> None:
+    """It lies in a cone that holds no axis, 0.089 < a / b < 0.218."""
+    x = [-1.363, -1.036, -0.533, -0.518, -0.218, -0.089, 0.344, 0.774, 0.808, 1.082]
+    data = {"n": 10, "x": x, "y": [0] * 5 + [1] * 5}
+    model = stanct.temper(CONE.replace("PRIOR", ""))
+    run: Any = model.sample(data, seed=seed, progress=False, engine="embedded")
+    assert run.warnings == ("proper_prior", "improper") and run.gradients < 3e6
+    proper, improper = failures(run.diagnostics)
+    assert improper.message.startswith("The density does not fall off along a, b,")
+    assert proper.remedy == improper.remedy == "Give `a`, `b` a proper prior."
+    page = str(run.report())
+    assert "log Z does not exist" in page and "Posterior summary" not in page
+    assert "longer chains" not in page
 
 
 @LONG

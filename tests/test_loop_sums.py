@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from conftest import target_of
+from verify import verify
 
-from stanct.audit.verify import verify
 from stanct.targets.program_target import ProgramTarget
 
 DATA = {"N": 12, "M": 11, "y": [0.3, -1.2, 0.8, 2.0, 0.1, -0.6, 1.4, 0.0, -0.3, 0.9, 2.2, -1.1]}

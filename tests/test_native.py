@@ -14,9 +14,9 @@ from scipy import integrate, stats
 from sweep import Case, examine
 from test_cmdstan import home  # noqa: F401 (a fixture)
 from test_execution import PROGRAM
+from verify import Verification, verify
 
 import stanct
-from stanct.audit.verify import Verification, verify
 from stanct.common.errors import EngineError
 from stanct.engines import native
 from stanct.engines.cache import CACHE_VARIABLE

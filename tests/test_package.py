@@ -88,6 +88,24 @@ def test_the_sdist_makes_the_same_wheel(tmp_path: Path) -> None:
     assert f"stanct-{stanct.__version__}.dist-info/METADATA" in names[0]
 
 
+@pytest.mark.parametrize("url", ["", "https://host.example/stanct"])
+def test_the_description_has_no_link_into_a_clone(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index page has no files of ours; where there is a public repository, links lead there."""
+    monkeypatch.setenv("STANCT_URL", url)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        (name,) = (n for n in wheel.namelist() if n.endswith("/METADATA"))
+        told = wheel.read(name).decode()
+    links = re.findall(r"\]\(([^)]*)\)", told)
+    paths = [link.removeprefix(f"{url}/").split("/", 2)[2] for link in links]
+    assert bool(paths) == bool(url) and all((ROOT / path).exists() for path in paths)
+    assert ("Project-URL: Source, " + url in told) == bool(url)
+    assert "methods" in told and "in a fresh clone" in told.lower()
+
+
 def test_one_version_everywhere() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", changes, re.M)[0] in (stanct.__version__, "Unreleased")

@@ -106,21 +106,6 @@ def test_without_evidence_everything_else_works(tmp_path: Path, seed: int) -> No
     assert np.array_equal(longer.z[:, :150], run.z)
 
 
-def test_the_run_foretells_its_time_and_no_error(seed: int) -> None:
-    """Gradients count every copy, and the draws are those of a run that tells nothing."""
-    own = {"base": GaussianBase(np.zeros(2), np.eye(2)), "log_zeta": 0.0}
-    first, more = ["100 draws of round 1", "round 1"], ["100 draws of pseudo-extended", "came"]
-    for settings, after in (({}, first + more), (own, more), ({"draws": 90}, [*first, "came"])):
-        run = run_of(LINE.source, LINE.data, seed, **settings)
-        table: Any = run.forecast
-        assert list(table.index) == after
-        told: Any = table.drop(index="came")
-        assert table["std_error"].isna().all() and (told["draws"] == run.draws).all()
-        assert told["gradients"].between(run.gradients / 1.5, 1.5 * run.gradients).all(), table
-        assert (told["at"] <= told["seconds"]).all()
-    assert run_of(LINE.source, LINE.data, seed, draws=20, **own).forecast is None
-
-
 def test_a_killed_run_goes_on_from_its_checkpoint(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

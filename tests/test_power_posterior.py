@@ -1,4 +1,4 @@
-"""The path from the prior: its evidence, curve, WBIC and sensitivity against conjugate answers."""
+"""The path from the prior: its evidence, curve and sensitivity against conjugate answers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from scipy.stats import multivariate_normal, norm
 from targets import TWO_MODES
 
 import stanct
+from stanct.api import sampling
 from stanct.common.errors import ProgramError, SamplingError, StanctError
 from stanct.stan.prior_mass import corrections
 from stanct.stan.program import Program
@@ -97,15 +98,30 @@ def test_log_z_is_that_of_the_program_as_written(
     assert run.thermodynamic_evidence.log_z == pytest.approx(evidence.log_z, abs=0.5)
 
 
-def test_a_prior_of_unknown_mass_is_a_failed_check() -> None:
+def test_a_prior_whose_mass_no_statement_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on the prior finds it; where that fails, the check `prior_mass` does."""
     source = """
     data { vector[3] y; } parameters { real<lower=0> m; real<lower=0> s; }
     model { s ~ exponential(1); m ~ normal(1, s); y ~ normal(m, 1); }
     """
-    run = stanct.temper(source).sample(
-        {"y": [1.0, 2.0, 3.0]}, stanct.PowerPosterior(rungs=4), draws=60, warmup=150, seed=SEED,
-        progress=False,
-    )  # fmt: skip
+
+    def sampled() -> stanct.PowerRun:
+        return stanct.temper(source).sample(
+            {"y": [1.0, 2.0, 3.0]}, stanct.PowerPosterior(rungs=4), draws=60, warmup=150,
+            seed=SEED, progress=False,
+        )  # fmt: skip
+
+    run = sampled()
+    exact = np.log(quad(lambda s: np.exp(-s) * norm.cdf(1 / s), 0, 40)[0])
+    error = run.provenance["log_prior_mass_error"]
+    assert run.log_prior_mass == pytest.approx(exact, abs=5 * error) and error < 0.05
+    assert run.curve().log_z[0] == run.log_prior_mass and "prior_mass" not in run.warnings
+
+    def broken(*_: object) -> None:
+        raise stanct.StanctError("nothing works")
+
+    monkeypatch.setattr(sampling, "prior_target", broken)
+    run = sampled()
     assert "prior_mass" in run.warnings and run.provenance["log_prior_mass"] is None
 
 
@@ -122,17 +138,6 @@ def test_the_draws_are_the_posterior_s(run: stanct.PowerRun) -> None:
     mean = run.expect("m")
     assert abs(mean.value - variance * Y.sum()) < 4 * mean.std_error < 0.1
     assert run.expect("s").value == pytest.approx(1.5, abs=0.1)
-
-
-def test_wbic_is_the_mean_at_its_temperature(run: stanct.PowerRun) -> None:
-    beta = 1 / np.log(N)
-    variance = 1 / (beta * N + WIDTH**-2)
-    mean = variance * beta * Y.sum()
-    exact = -norm.logpdf(Y, mean, 1).sum() + 0.5 * N * variance
-    found = run.wbic(N)
-    assert abs(found.value - exact) < 4 * found.std_error < 0.35
-    with pytest.raises(StanctError, match="observations must be"):
-        run.wbic(2)
 
 
 def test_power_scaling_of_the_prior(run: stanct.PowerRun) -> None:

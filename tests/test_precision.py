@@ -42,24 +42,6 @@ def test_reaches_an_error_that_falls_as_it_should(target: float) -> None:
     assert len(precision.looks) < 14
 
 
-@pytest.mark.parametrize("target", [0.1, 0.05, 0.013])
-def test_looks_are_foretold(target: float) -> None:
-    precision = Precision(target, 2500)
-    draws = follow(precision, lambda n: 2 / math.sqrt(n))
-    looks = Precision(target, 2500).looks_until(draws)
-    assert looks[0] == FIRST_LOOK and looks[-1] == draws
-    assert 0.8 < sum(looks) / sum(n for n, _ in precision.looks) < 1.25
-    assert Precision(None, 700).looks_until(700) == []
-
-
-def test_a_tenth_of_the_error_takes_a_hundred_times_the_draws() -> None:
-    precision = Precision(0.01, 100, most=10**9, growth=1.5)
-    assert precision.planned(300, 0.1) == 1.5 * 300 * 100
-    assert precision.planned(300, 0.03) == 1.5 * 300 * 9
-    least = Precision(0.01, 100, most=10**9, begin=200, growth=1.5)
-    assert least.planned(200, 1e-6) == 300
-
-
 def test_one_small_error_is_not_enough() -> None:
     """An error that is small by chance at one look does not end the run."""
     lucky = {FIRST_LOOK}

@@ -58,9 +58,9 @@ parameters { real x; }
 model { x ~ normal(0, 5); y[1] ~ normal(x ^ 2, 0.3); y[2] ~ normal(x, 3); }
 """
 SHARP = "data { real y; } parameters { real a; } model { a ~ std_normal(); y ~ normal(a, 0.01); }"
-HALF = """
-data { real y; } parameters { real<lower=0> m; real a; }
-model { a ~ std_normal(); m ~ normal(a, 1); y ~ normal(m, 1); }
+IMPROPER = """
+data { real y; } parameters { real a; }
+model { target += -log1p(abs(a)); y ~ normal(a, 1); }
 """
 BANANA = """
 parameters { vector[2] x; }
@@ -369,11 +369,11 @@ CASES: dict[str, Case] = {
         ),
     ),
     "prior_mass of powers": Case(
-        made("power_posterior", HALF, {"y": 1.0}, rungs=3, draws=60, warmup=150),
+        made("power_posterior", IMPROPER, {"y": 1.0}, rungs=3, draws=60, warmup=150),
         "Normalise the priors that `TemperedModel.omissions` names",
         made(
             "power_posterior",
-            HALF.replace("m ~ normal(a, 1)", "m ~ normal(a, 1) T[0, ]"),
+            IMPROPER.replace("-log1p(abs(a))", "std_normal_lpdf(a)"),
             {"y": 1.0},
             rungs=3,
             draws=60,

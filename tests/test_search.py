@@ -282,6 +282,7 @@ def test_the_bulk_around_a_spike_is_fitted(seed: int) -> None:
     assert found.fit.log_evidence == pytest.approx(np.log(0.01), abs=0.02)
     assert found.around.log_evidence == pytest.approx(np.log(0.99), abs=0.2)
     assert np.diag(found.around.covariance) == pytest.approx(1, rel=0.3)
+    assert found.around.around and not found.fit.around
     base = fit_base(target, "modes", chains=4, seed=seeds(seed), nuts=Nuts())
     assert np.diag(base.base.covariance) == pytest.approx(1, rel=0.5)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from conftest import target_of
 from scipy.special import gammaln, iv
+from verify import verify
 
 from stanct import sample
-from stanct.audit.verify import verify
 from stanct.engines.embedded import DrawBlock
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.stan.omissions import omissions

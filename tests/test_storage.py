@@ -208,7 +208,7 @@ def test_a_kill_at_any_step_of_saving_leaves_a_whole_run(folder: Path) -> None:
 @pytest.mark.parametrize("path", ["a" * 300, "a\0b", b"x", 3, None])
 def test_what_no_file_can_be_called(folder: Path, path: Any, tmp_path: Path) -> None:
     run = load(folder)
-    uses: list[Callable[[Any], object]] = [run.save, load, type(run).load, stanct.salvage]
+    uses: list[Callable[[Any], object]] = [run.save, load, type(run).load]
     if path is not None:
         uses.append(run.report)
     for use in uses:

@@ -260,10 +260,10 @@ def test_an_early_end_leaves_a_checkpoint(
     assert run.ended_early and 0 < run.draws < DRAWS and is_mapped(run.z)
     full = whole["gibbs"]
     assert np.array_equal(run.z, full.z[:, : run.draws])
-    with pytest.raises(SavedRunError, match=r"It is a checkpoint: stanct\.salvage"):
+    with pytest.raises(SavedRunError, match=r"It is a checkpoint: repeat"):
         stanct.load(tmp_path / "here")
     run.save(tmp_path / "early")  # of a part of the file
-    read = stanct.salvage(tmp_path / "here")
+    read = run_of(store=tmp_path / "here", max_seconds=0)
     assert np.array_equal(read.z, run.z)
     assert_same(run_of(store=tmp_path / "here"), full)
     assert np.array_equal(stanct.load(tmp_path / "early").z, full.z[:, : run.draws])

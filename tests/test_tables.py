@@ -107,10 +107,13 @@ def test_the_parts_of_the_standard_error(good: TemperedRun) -> None:
 def test_an_expectation_shows_its_numbers(good: TemperedRun) -> None:
     found = good.expect("b")
     text = repr(found)
-    assert text.startswith("Expectation of shape (2,) at β = 1:") and text.count("\n") == 2
+    assert text.startswith("Expectation of shape (2,):") and text.count("\n") == 2
     for value, error in zip(found.value, found.std_error, strict=True):
         assert f"{value:.5g}" in text and f"{error:.2g}" in text
     assert shown(found) == " ".join(text.split())
+    one = stanct.Expectation(np.array(0.59541), np.array(0.0151), np.array(1213.2), 1.0)
+    assert repr(one) == "0.595 ± 0.015 (effective size 1213)"
+    assert repr(replace(one, beta=0.5)) == "0.595 ± 0.015 at β = 0.5 (effective size 1213)"
     many = stanct.Expectation(np.arange(1000.0), np.ones(1000), np.ones(1000), 1.0)
     assert len(repr(many)) < 200 and "..." in repr(many)
 

@@ -268,11 +268,15 @@ def test_an_improper_posterior_has_no_means() -> None:
     lost = replace(run, provenance={**run.provenance, "endless": ["m", "s"]})
     assert not lost.verdict.for_draws and not lost.has_posterior
     assert "log Z does not exist" in repr(lost) and lost.expect("m").warnings == ("improper",)
-    # What passes only because the error of log Z is anything is left out.
+    # What passes only because the error of log Z is anything is left out, and what no run mends.
     passed = {one.name for one in run.diagnostics if one.passed}
     assert passed - {one.name for one in lost.diagnostics} >= {"estimators", "thermodynamic"}
+    still = stuck()
+    failed = replace(still, provenance={**still.provenance, "endless": ["m", "s"]})
+    assert "round_trips" in still.warnings and failed.warnings == ("improper",)
+    assert failed.verdict.in_words == "There is no posterior: 1 check of 4 failed."
     page = lost.report()
-    for words in ("Effective size of log Z", "ascents from up to"):
+    for words in ("Effective size of log Z", "ascents from up to", "Modes found", "By chain"):
         assert words in run.report() and words not in page
     assert (
         "The density has no posterior" in page and page.count("Give `m`, `s` a proper prior.") == 3
@@ -315,16 +319,16 @@ def test_what_was_not_searched_is_said() -> None:
     blind = replace(run, provenance={**run.provenance, "survey": survey})
     assert blind.facts()["starts of the search"] == 0
     assert blind.facts()["chance that another approximation lies apart"] == 0.29
-    assert "No ascent told of modes" in blind.report() and "chance of 29.0%" in searched(blind)
-    assert "Along necks and ridges that is common, and tells of no mode." in searched(blind)
-    survey |= {"unseen": 1.0}
-    assert "is not known" in searched(
-        replace(blind, provenance={**run.provenance, "survey": survey})
-    )
+    assert "No ascent of the density ended at a mode" in blind.report()
+    assert searched(blind).endswith("know 1 mode, and how likely another is, is not known.")
     survey |= {"starts": 61, "unseen": 0.02, "unseen_of_any": 0.4}
     many = searched(replace(blind, provenance={**run.provenance, "survey": survey}))
     assert "1 mode with at least a thousandth of the largest mass" in many
     assert "another such mode is 2.0%, and that it ends at a new one, however light, 40.0%." in many
+    survey |= {"log_evidence": [0.0, -3.0], "around": 1}
+    wide = replace(blind, provenance={**run.provenance, "survey": survey})
+    assert "found 1 mode with" in searched(wide) and wide.facts()["modes found"] == 1
+    assert "Wide mass around a mode counts as one more." in searched(wide)
     given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
     assert given.facts() == {"starts of the search": 0}
     assert "No search looked for modes." in given.report()

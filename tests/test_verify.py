@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import html
-import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from generated import DATA, PROGRAMS
+from verify import verify
 
 from stanct import temper
-from stanct.audit.verify import verify
 from stanct.cli.main import main
 from stanct.common.errors import StanctError
 from stanct.common.names import KINDS
-from stanct.stan import codegen
 from stanct.stan.codegen import generate
-from stanct.stan.highlight import StanCode, highlighted
 from stanct.stan.program import Program
 from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget
@@ -77,18 +71,6 @@ def test_nothing_to_compare() -> None:
         verify(ProgramTarget(program, read_data(None, program)), "sideways")
 
 
-def test_check_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = tmp_path / "data.json"
-    data.write_text(json.dumps(DATA["eight_schools"]))
-    model = str(PROGRAMS / "eight_schools.stan")
-    assert main(["temper", model, "--check", "--kind", "pseudo_extended"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out == "stanc accepts the pseudo_extended program.\n"
-    assert "--data" in captured.err
-    assert main(["temper", model, "--check", "--data", str(data)]) == 0
-    assert "The joint program agrees with its formula; 20 random" in capsys.readouterr().out
-
-
 def test_diff_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["temper", str(PROGRAMS / "eight_schools.stan"), "--diff"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -98,28 +80,3 @@ def test_diff_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "+  target += normal_lpdf(mu | 0, 5);" in lines
     removed = [line for line in lines[2:] if line.startswith("-")]
     assert len(removed) == 4 and all("~" in line for line in removed)
-
-
-def test_code_in_colour() -> None:
-    model = temper(PROGRAMS / "eight_schools.stan")
-    code = model.stan_code()
-    assert isinstance(code, str) and code == codegen.generate(model.program, "joint")
-    page = code._repr_html_()
-    assert "<span style=" in page and "multiplier" in page
-    assert model._repr_html_().startswith("<p>TemperedModel of ")
-
-
-def test_colours_leave_the_code_as_it_is() -> None:
-    code = 'real x = 1.5e-3; // "no string" real <script>\nprint("a /* b", x < 2); /* int */'
-    page = StanCode(code)._repr_html_()
-    assert html.unescape(re.sub("<[^>]*>", "", page)) == code
-    kinds = re.findall(r'class="stan-(\w+)">([^<]*)<', highlighted(code))
-    assert kinds == [
-        ("type", "real"),
-        ("number", "1.5e-3"),
-        ("comment", "// &quot;no string&quot; real &lt;script&gt;"),
-        ("keyword", "print"),
-        ("string", "&quot;a /* b&quot;"),
-        ("number", "2"),
-        ("comment", "/* int */"),
-    ]

@@ -24,7 +24,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ from stanct.samplers._rounds import BaseDraws
 from stanct.work import execution
 from stanct.work.execution import Execution
 from stanct.work.ledger import Ledger
-from stanct.work.relay import Relay, Step
 
 RADON = Path(__file__).resolve().parent.parent / "radon"
 LOGISTIC = """
@@ -67,8 +65,6 @@ class Pieces:
     ----------
     stages
         For each call of the execution: the seconds of each lane's blocks, in order.
-    relays
-        Numbers of the calls in which chains meet after every block, but may be one block ahead.
     main
         Processor time of the main thread by stage of the ledger.
     marks
@@ -82,7 +78,6 @@ class Pieces:
     marks: dict[str, int] = field(default_factory=dict)
     began: float = 0.0
     base: set[int] = field(default_factory=set)
-    relays: set[int] = field(default_factory=set)
 
     def spent(self) -> float:
         """Processor time of all pieces with gradients."""
@@ -94,15 +89,14 @@ class Pieces:
         names = list(self.marks)
         before = self.marks[names[names.index(stage) - 1]] if names.index(stage) else 0
         calls = range(before, self.marks[stage])
-        made = (makespan(self.stages[k], workers, meeting=k in self.relays) for k in calls)
+        made = (makespan(self.stages[k], workers) for k in calls)
         return self.main[stage] + sum(made)
 
 
 def recording(pieces: Pieces) -> Callable[[], None]:
     """Record the pieces of the runs to come; returns what ends it."""
     blocks, each, lap, moved = Execution.blocks, Execution.each, Ledger.lap, execution._moved
-    kept, times, relay = BaseDraws.kept, list[float](), Execution.relay
-    step = Relay.step
+    kept, times = BaseDraws.kept, list[float]()
 
     def timed(work: Any, lane: Any, size: int) -> Any:
         began = time.thread_time()
@@ -116,25 +110,6 @@ def recording(pieces: Pieces) -> Callable[[], None]:
         pieces.stages.append([times[lane :: len(lanes)] for lane in range(len(lanes))])
         times.clear()
         return found, early
-
-    @contextmanager
-    def relay_(self: Execution, *arguments: Any) -> Any:
-        with relay(self, *arguments) as made:
-            yield made
-        pieces.relays.add(len(pieces.stages))
-        # One worker does a block of every lane, and then the next block of every lane.
-        lanes = arguments[1]
-        pieces.stages.append([times[lane::lanes] for lane in range(lanes)])
-        times.clear()
-
-    def step_(self: Relay[Any], now: Step, places: Any, _following: Any = None) -> Any:
-        def one(*arguments: Any) -> Any:
-            began = time.thread_time()
-            made = now.work(*arguments)
-            times.append(time.thread_time() - began)
-            return made
-
-        return step(self, Step(now.name, one), places)
 
     def each_(self: Execution, label: str, work: Any, items: Any) -> Any:
         seconds = [0.0] * len(items)
@@ -168,43 +143,29 @@ def recording(pieces: Pieces) -> Callable[[], None]:
         pieces.began = now
 
     Execution.blocks, Execution.each, Ledger.lap = blocks_, each_, lap_
-    BaseDraws.kept, Execution.relay, Relay.step = kept_, relay_, step_
+    BaseDraws.kept = kept_
     execution._moved = timed
     pieces.began = time.thread_time()
 
     def end() -> None:
         Execution.blocks, Execution.each, Ledger.lap = blocks, each, lap
-        BaseDraws.kept, Execution.relay, Relay.step = kept, relay, step
+        BaseDraws.kept = kept
         execution._moved = moved
 
     return end
 
 
-def makespan(lanes: list[list[float]], workers: int, *, meeting: bool) -> float:
-    """Wall time of the pieces of one call on so many workers.
-
-    Where lanes are `meeting`, a block waits until all lanes have ended the block before the last.
-    """
+def makespan(lanes: list[list[float]], workers: int) -> float:
+    """Wall time of the pieces of one call on so many workers."""
     queue = [(0.0, 0, lane) for lane in range(len(lanes)) if lanes[lane]]
     heapq.heapify(queue)
     free = [0.0] * workers
-    left = [len(lanes)] * len(lanes[0]) if meeting else []
-    ended, held = [0.0] * len(left), list[tuple[float, int, int]]()
     while queue:
         ready, block, lane = heapq.heappop(queue)
         worker = min(range(workers), key=free.__getitem__)
-        end = free[worker] = max(ready, free[worker]) + lanes[lane][block]
-        if meeting:
-            left[block] -= 1
-            ended[block] = max(ended[block], end)
-        held.append((end, block + 1, lane))
-        for one in [*held]:
-            when, number, other = one
-            before = number - 2
-            if number < len(lanes[other]) and not (meeting and before >= 0 and left[before]):
-                held.remove(one)
-                after = ended[before] if meeting and before >= 0 else 0.0
-                heapq.heappush(queue, (max(when, after), number, other))
+        free[worker] = max(ready, free[worker]) + lanes[lane][block]
+        if block + 1 < len(lanes[lane]):
+            heapq.heappush(queue, (free[worker], block + 1, lane))
     return max(free)
 
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import pandas as pd
 from tqdm import tqdm
+from verify import verify
 from worker import NO_END, NoAnswerError, Worker
 
-from stanct.audit.verify import verify
 from stanct.common.errors import (
     DataError,
     EngineError,
@@ -193,7 +193,7 @@ def sweep(
         Time in seconds after which a case counts as failed. A case with data is then transformed
         once more without data.
     second
-        The CmdStan that evaluates one side of every comparison; see `stanct.audit.verify.verify`.
+        The CmdStan that evaluates one side of every comparison; see `verify.verify`.
     """
     with Worker(partial(examine, kinds=tuple(kinds), second=second), seconds) as worker:
         for case in cases:

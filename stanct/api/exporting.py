@@ -6,8 +6,9 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +33,23 @@ from stanct.runs.coupled import CoupledRun
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
+from stanct.runs.verdicts import OF_THE_PROGRAM
 from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
 from stanct.samplers._rounds import BaseDraws, copies_inside, draws_inside
-from stanct.samplers.auto import Auto
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import Joint
-from stanct.stan.codegen import generate, usual_kind
-from stanct.stan.program import Program
+from stanct.stan.codegen import usual_kind
 from stanct.stan.render import render_export
-from stanct.stan.syntax import free_prefix
-from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import recipe
 
 FORMAT = "stanct export 1"
 CHAINS, DRAWS, MOST_DRAWS = 4, 2500, 10_000
-# Standard error of log Z that the scripts aim at, as far as the run that fits the bias tells.
-AIM = 0.05
+# Standard error of log Z that the scripts aim at, as far as the run that fits the bias tells, and
+# above which an export says what else there is.
+AIM, MOST_ERROR = 0.05, 0.1
 # Kept draws of each chain in the run that fits base and bias.
 PILOT_DRAWS, PILOT_WARMUP = 800, 300
 # Draws of the base that tell the share of it at which the density vanishes.
@@ -73,14 +72,16 @@ class Exported:
     ----------
     inits
         Values of the program's parameters at which chains begin; empty for CmdStan's own.
-    constant, why
+    constant, why, constant_error
         What is to be added to log Z of the header's formula, 0 mostly and None where it is not
-        known, and the reason.
+        known, the reason, and the constant's standard error.
     draws, error
         Draws of each chain in the scripts, and the standard error of log Z that is expected of
         them, by the run that fitted the bias; NaN where none is.
     failed
         Checks that failed in the run that fitted base and bias.
+    instead
+        What promises more, in a sentence.
     """
 
     target: ProgramTarget
@@ -88,9 +89,24 @@ class Exported:
     inits: list[dict[str, Any]] = field(default_factory=list)
     constant: float | None = 0.0
     why: str = ""
+    constant_error: float = 0.0
     draws: int = DRAWS
     error: float = math.nan
     failed: tuple[str, ...] = ()
+    instead: str = ""
+
+    @property
+    def doubt(self) -> str:
+        """Why the scripts may not give log Z, in sentences; empty if nothing speaks against it."""
+        told = []
+        if self.error > MOST_ERROR:
+            told.append(
+                f"The short run that fitted the bias leads one to expect a standard error of "
+                f"{self.error:.2g} in log Z."
+            )
+        if self.failed:
+            told.append(f"Checks of that run failed: {', '.join(self.failed)}.")
+        return " ".join([*told, *([self.instead] if told and self.instead else [])])
 
 
 def export(
@@ -114,8 +130,20 @@ def export(
         assert isinstance(own, ProgramTarget)
         target = own
     made = _MAKERS[kind](target, kind, run, copies, seeds)
+    if made.doubt:
+        made = replace(made, instead=_instead(target, kind, seeds))
+        warnings.warn(made.doubt, stacklevel=3)
     _write(path, made, kind)
     return path
+
+
+def _instead(target: ProgramTarget, kind: str, seeds: Seeds) -> str:
+    """What promises more than a kind of which a short run had failures."""
+    if kind != "joint" and target.program.ends is None:
+        other = _from_base(target, "joint", None, 1, seeds)
+        if not other.doubt:
+            return f'The kind "joint" promises an error of {other.error:.2g}.'
+    return "stanct itself samples the program by its default method."
 
 
 def _plain(
@@ -147,7 +175,7 @@ def _from_base(
     inits = [values_at(place, shapes) for place in places]
     found = _enough(fitted, _pairs(fitted)) if kind == "joint" else (DRAWS, math.nan)
     why = why if share < 1 else ""
-    return Exported(target, program, inits, math.log(share), why, *found, fitted.warnings)
+    return Exported(target, program, inits, math.log(share), why, 0.0, *found, _failed(fitted))
 
 
 def _pairs(run: TemperedRun) -> PairEstimator:
@@ -156,6 +184,11 @@ def _pairs(run: TemperedRun) -> PairEstimator:
     beta, value = run.bias.beta, run.bias.value
     log_mass = CoupledBias(beta, beta, value, np.zeros(beta.size)).log_mass(-run.delta)
     return PairEstimator(-run.delta - log_mass, -log_mass)
+
+
+def _failed(run: EvidenceRun) -> tuple[str, ...]:
+    """Checks of the draws of a run that failed."""
+    return tuple(name for name in run.warnings if name not in OF_THE_PROGRAM)
 
 
 def _enough(run: EvidenceRun, pairs: PairEstimator) -> tuple[int, float]:
@@ -222,11 +255,11 @@ def _coupled(
     u = control_of(t if from_prior else (1 + t) / 2)
     places = Places(fitted.base.unwhiten(fitted.z[chains, rows]), u)
     mass, why = fitted.provenance.get("log_prior_mass", 0.0), "log of the integral of the prior"
-    failed = fitted.warnings
+    mass_error = fitted.provenance.get("log_prior_mass_error", 0.0)
     if mass is None:
-        mass, told = _prior_mass(target, seeds)
-        why = why + told if mass is not None else f"the integral of the prior {told}"
-        failed = tuple(one for one in failed if one != "prior_mass" or mass is None)
+        why = "the integral of the prior is not known, and counts as 1"
+    elif mass_error:
+        why += f", by a run with a standard error of {mass_error:.2g}"
     code, inits = program.recipe(fitted.bias), program.inits(places)
     return Exported(
         target,
@@ -234,26 +267,10 @@ def _coupled(
         inits,
         mass,
         why if mass != 0 else "",
+        mass_error,
         *_enough(fitted, fitted.estimator),
-        failed,
+        _failed(fitted),
     )
-
-
-def _prior_mass(target: ProgramTarget, seeds: Seeds) -> tuple[float | None, str]:
-    """The log of the prior's integral by a run on the prior alone, and what is to be said of it."""
-    prefix = free_prefix("prior_", target.program.syntax)
-    code = generate(target.program, "weighted", prefix=prefix)
-    prior = Program.from_source(code, name=target.program.name)
-    data = read_data(json.loads(target.data.extended({f"{prefix}weight": 0.0})), prior)
-    own = ProgramTarget(prior, data, prefix=free_prefix("again_", prior.syntax))
-    try:
-        run = sample(own, Auto(), seed=seeds.seed, engine="embedded", progress=False)
-    except StanctError:
-        run = None
-    if not isinstance(run, EvidenceRun) or not run.verdict.for_draws:
-        return None, "is not known, and counts as 1"
-    found = run.bare_evidence
-    return found.log_z, f", by a run with a standard error of {found.std_error:.2g}"
 
 
 _MAKERS: Mapping[str, Callable[..., Exported]] = {
@@ -278,7 +295,6 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "log_z": "log Z" if target.program.ends is None else "log(Z_1 / Z_0)",
         "prefix": prefix,
         "draws": made.draws,
-        "error": made.error,
         "starts": bool(made.inits),
         "extended": kind != "density",
         "above": above,
@@ -286,11 +302,12 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "weighted": PAIRS.get(kind) == WEIGHTS,
         "constant": made.constant,
         "why": made.why,
-        "failed": made.failed,
+        "constant_error": made.constant_error,
+        "doubt": made.doubt,
         "threads": re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None,
     }
     record = {"format": FORMAT, "kind": kind, "target": target.record()}
-    record["log_prior_mass"] = made.constant
+    record |= {"log_prior_mass": made.constant, "log_prior_mass_error": made.constant_error}
     files = {
         values["program"]: source,
         "data.json": made.recipe.data,

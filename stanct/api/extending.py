@@ -180,7 +180,6 @@ def _joined(run: AnyRun, more: AnyRun, extended: Mapping[str, Any], wanted: int)
         **{name: old.get(name, 0) + new[name] for name in sums},
         "settings": {**run.settings, "draws": wanted, "target_se": None, "max_draws": None},
         "stopping": None,
-        "forecasts": [],
         "interrupted": new["interrupted"],
         "stage_seconds": stages,
         "versions": new["versions"],

@@ -107,7 +107,8 @@ def _read(folder: Path) -> tuple[str, ProgramTarget, dict[str, Any]]:
         )
     prefix = target.prefix
     own = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
-    return kind, target, {**own, "log_prior_mass": record.get("log_prior_mass")}
+    known = ("log_prior_mass", "log_prior_mass_error")
+    return kind, target, own | {name: record[name] for name in known if name in record}
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ def _coupled(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]
     program = (FromPrior if from_prior else OnPlateau)(found.target, found.base)
     places = Places(np.zeros((job.chains, found.base.dimension)), np.zeros(job.chains))
     fields = program.read(block, places, job.seeds.stream("unconstrained"))
-    facts = {"log_prior_mass": found.given["log_prior_mass"]} if from_prior else {}
+    known = ("log_prior_mass", "log_prior_mass_error") if from_prior else ()
+    facts = {name: found.given[name] for name in known if name in found.given}
     return CoupledRun, {**fields, "bias": bias, "variables": found.users, "facts": facts}
 
 

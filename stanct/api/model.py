@@ -34,7 +34,6 @@ from stanct.samplers.ais import AIS
 from stanct.samplers.bidirectional import Bidirectional, Exact
 from stanct.samplers.options import Options
 from stanct.stan.codegen import generate, usual_kind
-from stanct.stan.highlight import StanCode
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Program
 from stanct.targets.data import DataSource, StanData, joined_data, read_data
@@ -42,6 +41,15 @@ from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
 Result = TypeVar("Result")
+
+
+class StanCode(str):
+    """The text of a Stan program, which notebooks show with its line breaks."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="font-family:monospace">{html.escape(self)}</pre>'
 
 
 @dataclass(frozen=True)

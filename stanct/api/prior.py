@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
-from stanct.api.tempering import temper
+from stanct.api.sampling import sample
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.runs.run import Run
-from stanct.stan.codegen import generate
 from stanct.stan.program import Program
-
-_PREFIX = "prior_"
+from stanct.targets.data import StanData
+from stanct.targets.recipes import prior_target
 
 
 def prior_draws(run: Run, draws: int, seed: int | None, progress: bool) -> dict[str, Array]:
@@ -19,10 +16,10 @@ def prior_draws(run: Run, draws: int, seed: int | None, progress: bool) -> dict[
     if not run.programs:
         raise StanctError("The run has no Stan program, and so no prior that can be told apart.")
     density = Program.from_source(run.programs["density"], name=run.provenance["program"])
-    model = temper(generate(density, "weighted", prefix=_PREFIX), prefix="again_")
-    data = {**json.loads(run.data), f"{_PREFIX}weight": 0.0}
+    data = StanData(run.data, run.provenance["data_origin"])
     seed = run.settings["seed"] if seed is None else seed
-    found = model.sample(data, seed=seed, draws=max(50, draws), progress=progress)
+    prior = prior_target(density, data)
+    found = sample(prior, seed=seed, draws=max(50, draws), progress=progress)
     if not found.verdict.for_draws:
         raise StanctError(
             f"The prior could not be sampled: {', '.join(found.verdict.draws)} failed.",

@@ -11,13 +11,13 @@ from stanct.api.preparing import Asked, prepared
 from stanct.bases.known import Hints
 from stanct.bases.loop import Recipe
 from stanct.bases.recipes import AUTO, RECIPES
-from stanct.common.errors import SamplingError
+from stanct.common.errors import SamplingError, StanctError
 from stanct.common.names import MODES
 from stanct.common.resources import within_memory
 from stanct.common.seeds import Seeds
 from stanct.common.settings import Whole, declared, listing, near, refuse_unknown
-from stanct.engines import homes
 from stanct.engines.cmdstan import CmdStan
+from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.storage import check_store_folder
 from stanct.samplers import METHODS
@@ -28,6 +28,7 @@ from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import telling_of
 from stanct.targets.program_target import ProgramTarget, naming_causes
 from stanct.targets.protocols import SampledTarget
+from stanct.targets.recipes import prior_target
 from stanct.work.execution import executing
 from stanct.work.interrupts import heeding_signals
 from stanct.work.pools import check_executor, opened
@@ -50,7 +51,7 @@ def sample(
     """Return the run of the method of that name."""
 
 
-@heeding_signals(lambda: None)
+@heeding_signals()
 def sample(
     target: SampledTarget | StochasticTarget,
     method: Method[Any] | str = "auto",
@@ -126,7 +127,6 @@ def sample(
             max_seconds=plan.max_seconds,
             since=begun,
             progress=asked.progress,
-            call=_call(chosen, plan, problem, asked),
         ) as execution,
     ):
         job = Job(
@@ -140,10 +140,34 @@ def sample(
             own_class="" if chosen.is_built_in else type(chosen).__qualname__,
         )
         run = chosen.run(job.in_best_form())
-        if execution.store is None or run.ended_early:
-            return run
-        execution.complete(run.z)
-        return run.stored(execution.store)
+        if execution.store is not None and not run.ended_early:
+            execution.complete(run.z)
+            run = run.stored(execution.store)
+    untold = isinstance(run, EvidenceRun) and run.provenance.get("log_prior_mass", 0.0) is None
+    if untold and not run.ended_early:
+        left = None if plan.max_seconds is None else plan.max_seconds - time.monotonic() + begun
+        return _with_prior_mass(run, target, execution.seed, left)
+    return run
+
+
+def _with_prior_mass(run: Run, target: Any, seed: int, seconds: float | None) -> Run:
+    """The run with the mass of a prior that no statement tells, by a run on the prior alone.
+
+    The run itself is returned where that fails or does not end within the seconds.
+    """
+    options: Options = {"seed": seed, "engine": "embedded", "progress": False}
+    if seconds is not None:
+        options["max_seconds"] = max(seconds, 0.0)
+    try:
+        prior = sample(prior_target(target.program, target.data), **options)
+    except (StanctError, KeyboardInterrupt):
+        return run
+    if not isinstance(prior, EvidenceRun) or not prior.verdict.for_draws:
+        return run
+    told, mass = run.provenance, prior.bare_evidence
+    spent = {n: told[n] + prior.provenance[n] for n in ("gradients", "evaluations", "seconds")}
+    facts = {"log_prior_mass": mass.log_z, "log_prior_mass_error": mass.std_error, **spent}
+    return replace(run, provenance={**told, **facts})
 
 
 def _between(method: Method[Any]) -> Method[Any]:
@@ -161,12 +185,7 @@ def _between(method: Method[Any]) -> Method[Any]:
 
 
 def _of_a_function(method: Method[Any], asked: Asked, options: Mapping[str, Any]) -> Asked:
-    """What ``engine="auto"`` and ``base="auto"`` stand for where there is no Stan program.
-
-    CmdStan runs Stan programs, and bases are fitted to them.
-    """
-    if options.get("engine", "auto") == "auto":
-        asked = replace(asked, engine=None)
+    """What ``base="auto"`` stands for where there is no Stan program to which bases are fitted."""
     base = options.get("base", "auto")
     if method.stochastic and isinstance(base, str) and base == "auto":
         asked = replace(asked, plan=replace(asked.plan, base="auto"))
@@ -178,20 +197,6 @@ def check_options(method: Method[Any] | str, options: Mapping[str, Any]) -> Meth
     chosen = method if isinstance(method, Method) else named_method(method)
     _checked(chosen, options)
     return chosen
-
-
-def _call(method: Method[Any], plan: Plan, target: Any, asked: Asked) -> dict[str, Any] | None:
-    """What a checkpoint keeps of the call, so that `stanct.salvage` can repeat it."""
-    if not isinstance(target, ProgramTarget):
-        return None
-    # Draws of the default's own choice are chosen again.
-    own = ("draws_given", "enough", *([] if plan.draws_given else ["draws"]))
-    names = [f.name for f in fields(plan) if f.name not in ("max_seconds", "hints", "recipe", *own)]
-    options = {name: getattr(plan, name) for name in names}
-    options |= {"inits": asked.inits, "search_radius": plan.hints.radius}
-    name = "embedded" if asked.engine is None else asked.engine.NAME
-    called = {"method": method, "options": options, "engine": name, "target": target.record()}
-    return called if asked.store is None else {**called, "stored": True}
 
 
 def _whole(method: Method[Any]) -> Method[Any]:
@@ -368,8 +373,7 @@ def _engine(engine: str | CmdStan, method: Method[Any], *, spread: bool) -> CmdS
 
     `spread` says whether an executor moves the chains.
     """
-    by_cmdstan = method.by_nuts and method.cmdstan_first and not spread
-    if engine == "embedded" or (engine == "auto" and not by_cmdstan):
+    if engine in ("auto", "embedded"):
         return None
     if not method.by_nuts:
         able = listing(repr(name) for name, kind in METHODS.items() if kind.by_nuts)
@@ -384,7 +388,4 @@ def _engine(engine: str | CmdStan, method: Method[Any], *, spread: bool) -> CmdS
             remedy="Leave out engine=, and the executor's workers run compiled kernels, or leave "
             "out executor=.",
         )
-    if engine == "auto":
-        home = homes.find()
-        return CmdStan(home) if home else None
     return CmdStan.here(opencl=engine == "opencl") if isinstance(engine, str) else engine

@@ -21,6 +21,7 @@ from stanct.path.curvature import hessian
 from stanct.path.gaussian import LOG_2PI
 from stanct.targets.protocols import SampledDensity
 from stanct.work.interrupts import Pace
+from stanct.work.progress import Bar
 
 # Gradients that one ascent may spend, or as many as there are dimensions. Of eight searches for a
 # Gaussian process of 1,000 points, two did not arrive within 500.
@@ -35,6 +36,8 @@ ARRIVED = 0.1
 MOST_GRADIENTS, SCANS, FEWEST_SCANS = 30_000, 30_000, 1_500
 # Draws of a start toward the centre until the density is finite there.
 MOST_SHRINKS = 12
+# Log densities between two looks of the progress bar.
+SHOWN = 250
 
 
 @dataclass(eq=False)
@@ -84,11 +87,12 @@ class Counted:
     """
 
     def __init__(
-        self, density: SampledDensity, effort: float = 1.0, reach: float = math.inf
-    ) -> None:
+        self, density: SampledDensity, effort: float = 1.0, reach: float = math.inf,
+        bar: Bar | None = None,
+    ) -> None:  # fmt: skip
         self._density, self._call = density, SIGNATURE(density.address)
         self._pace = Pace()
-        self.reach = reach
+        self.reach, self._bar = reach, bar
         self.spent = self.evaluated = 0
         self.most = int(MOST_GRADIENTS * effort)
         self.scans = max(int(SCANS * effort), FEWEST_SCANS)
@@ -96,7 +100,16 @@ class Counted:
     def log_densities(self, points: Array) -> Array:
         """Log densities at points of shape (n, D), shape (n,)."""
         self.evaluated += len(points)
-        return self._density.log_densities(points)
+        values = np.empty(len(points))
+        for k in range(0, len(points), SHOWN):
+            part = slice(k, k + SHOWN)
+            values[part] = self._density.log_densities(points[part])
+            self._show(len(values[part]))
+        return values
+
+    def _show(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(count)
 
     def at(self, place: Array) -> tuple[float, Array]:
         """Log density and gradient at a place."""
@@ -124,8 +137,12 @@ class Counted:
         # A copy is writable, as kernels want all arrays to be.
         hill = Hill(self._call, self._density.handle, np.array(start, float), root, longest)
         vectors, numbers = make_ascent(start.size)
+        shown = 0
         for part in self._pace.parts(max(MOST_STEPS, start.size)):
-            if ascend(hill, vectors, numbers, part.stop - part.start):
+            ended = ascend(hill, vectors, numbers, part.stop - part.start)
+            self._show(int(numbers[SPENT]) - shown)
+            shown = int(numbers[SPENT])
+            if ended:
                 break
         self.spent += int(numbers[SPENT])
         moved = root[0] * vectors[Z] if len(root) == 1 else root @ vectors[Z]

@@ -14,12 +14,10 @@ from stanct.bases.modes import Pathfinder
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
-from stanct.bases.starts import STARTS, attempts
+from stanct.bases.starts import attempts
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
-from stanct.engines import embedded
-from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.engines.tape import has_own_thread
 from stanct.path.base import Base
@@ -116,7 +114,6 @@ def fit_base(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    engine: CmdStan | None = None,
     progress: bool = False,
     hints: Hints | None = None,
     recipe: Recipe | None = None,
@@ -147,9 +144,6 @@ def fit_base(
         ``"advi"``: full-rank variational fits of the modes at which Pathfinder ends, weighted by
         evidence lower bounds; see `stanct.bases.variational`. The maker
         `Approximations(way="advi", full_rank=False)` fits diagonal ones.
-    engine
-        A `CmdStan` runs its own Pathfinder, ADVI and Laplace. Pilots always run on the embedded
-        engine, because starting a process for each would take longer than the pilots.
     chains
         Smallest number of pilots.
     nuts
@@ -164,14 +158,14 @@ def fit_base(
     Raises
     ------
     SamplingError
-        The base does not exist, or not on this engine.
+        The base does not exist, or not for this program.
     EngineError
         No start worked.
     """
-    _check_name(name, engine, target)
+    _check_name(name, target)
     return _fitted(
         explored(
-            target, recipe or RECIPES[name], chains=chains, seed=seed, nuts=nuts, engine=engine,
+            target, recipe or RECIPES[name], chains=chains, seed=seed, nuts=nuts,
             progress=progress, hints=hints,
         )
     )  # fmt: skip
@@ -184,27 +178,27 @@ def explored(
     chains: int,
     seed: np.random.SeedSequence,
     nuts: Nuts,
-    engine: CmdStan | None = None,
     progress: bool = False,
     hints: Hints | None = None,
 ) -> State:
     """What is known of a target after all makers of a recipe were asked; see `fit_base`."""
     seeds, effort = FitSeeds.of(seed), effort_of(target)
-    with Bar(STARTS, "base", unit="start", shown=progress) as bar:
+    with Bar(0, "base", shown=progress) as bar:
         # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
         maker = recipe.maker(Pathfinder.name)
         wanted = isinstance(maker, Pathfinder) and not target.by_cmdstan
         draws = maker.draws if isinstance(maker, Pathfinder) else 0
-        seen = attempts(target, embedded.pathfinder, draws, bar, seeds.starts)
+        seen = attempts(target, draws, bar, seeds.starts, part=Pathfinder.name)
         dense = target.density.dimension <= MOST_DENSE
         early = wanted and dense and nuts.threads > 1 and effort == 1 and has_own_thread()
         with beside(seen, early=early) as pathfinder:
             state = State(
-                target, recipe, chains, nuts, hints or Hints(), engine, seeds,
+                target, recipe, chains, nuts, hints or Hints(), seeds,
                 np.random.default_rng(seeds.points), bar, Purse(effort * recipe.gradients),
                 pathfinder,
             )  # fmt: skip
-            for maker in recipe.makers:
+            for number, maker in enumerate(recipe.makers, 1):
+                bar.begin(maker.name, number, len(recipe.makers))
                 state = asked(maker, state)
     if any(maker.scored for maker in recipe.makers) and not state.in_two_stages:
         state = state.scored()
@@ -234,18 +228,18 @@ def _fitted(state: State) -> FittedBase:
     )
 
 
-def _check_name(name: str, engine: CmdStan | None, target: ProgramTarget) -> None:
+def _check_name(name: str, target: ProgramTarget) -> None:
     if name == "mixture" and target.density.dimension > MOST_DENSE and not target.by_cmdstan:
         raise SamplingError(
             f"A mixture base has {MOST_DENSE} dimensions at most, and {target.program.label} has "
             f"{target.density.dimension} unconstrained parameters with these data.",
             remedy="Use base='low_rank', or a base of your own.",
         )
-    if name in ("pathfinder", "laplace", "advi") and engine is None and target.by_cmdstan:
+    if name in ("pathfinder", "laplace", "advi") and target.by_cmdstan:
         raise SamplingError(
             f"The base {name!r} is fitted by the embedded engine, which cannot run "
             f"{target.program.label}.",
-            remedy="Use base='pilot', or method 'joint' with engine='cmdstan'.",
+            remedy="Use base='pilot'.",
         )
     if name not in FITS:
         raise SamplingError(
@@ -264,7 +258,6 @@ def first_base(
     seed: np.random.SeedSequence,
     nuts: Nuts,
     execution: Execution,
-    engine: CmdStan | None = None,
     bootstrap: int = 0,
     sampled: bool = False,
     hints: Hints | None = None,
@@ -276,7 +269,7 @@ def first_base(
     ----------
     base, log_zeta
         A name that `fit_base` knows, or a base with its guess at log Z.
-    chains, nuts, engine
+    chains, nuts
         As in `fit_base`.
     execution
         Runs the fit as a step that a checkpoint stores, in one worker of an executor.
@@ -315,7 +308,6 @@ def first_base(
             chains=chains,
             seed=seed,
             nuts=nuts,
-            engine=engine,
             progress=execution.progress and execution.executor is None,
             hints=hints,
             recipe=recipe,

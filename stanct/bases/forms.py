@@ -78,9 +78,7 @@ def look(target: ProgramTarget, *, seed: np.random.SeedSequence, nuts: Nuts) -> 
         starts, chains, choice = seed.spawn(3)
         rng = np.random.default_rng(choice)
         with Bar(CHAINS, "form", unit="start", shown=False) as bar:
-            fits = approximations(
-                form, embedded.pathfinder, PATHFINDER, bar, starts, rng, starts=CHAINS
-            )
+            fits = approximations(form, PATHFINDER, bar, starts, rng, starts=CHAINS)
         places = np.array([fit.points[rng.integers(len(fit.points))] for fit in fits])
         block, gradients = embedded.run_nuts(
             form.density.recipe, places, seed=stan_seed(chains), warmup=WARMUP, draws=LENGTH,

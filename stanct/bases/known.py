@@ -82,6 +82,8 @@ class Sought:
     settled
         Whether the last look of theirs found hardly any mass that was new, and all looks together
         nearly all that was known; None where there was no look.
+    around
+        How many of the measured modes are wide mass around another, where no ascent ends.
     """
 
     unseen: float = 1.0
@@ -93,6 +95,7 @@ class Sought:
     again: int | None = None
     particles: int = 0
     settled: bool | None = None
+    around: int = 0
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,15 @@ class LocalFit:
         ℓ, an estimate of the log mass of the mode, or a lower bound on it.
     points : shape (n, D)
         Unconstrained points drawn from the fit or from the mode.
+    around
+        Whether it is wide mass around a mode, where no ascent ends.
     """
 
     mean: Array = field(repr=False)
     covariance: Array = field(repr=False)
     log_evidence: float
     points: Array = field(repr=False)
+    around: bool = False
 
     @cached_property
     def gaussian(self) -> GaussianBase:

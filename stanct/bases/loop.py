@@ -24,7 +24,6 @@ from stanct.bases.weights import SAMPLE, reweighted
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError
 from stanct.common.settings import Real, Whole, check_fields, refuse_unknown
-from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase
@@ -159,7 +158,7 @@ class State:
         The user's program.
     recipe
         What is wanted.
-    chains, nuts, hints, engine
+    chains, nuts, hints
         As in `fit_base`.
     seeds, rng
         Random streams of the stages, and one that several stages draw from in turn.
@@ -198,7 +197,6 @@ class State:
     chains: int
     nuts: Nuts
     hints: Hints
-    engine: CmdStan | None
     seeds: FitSeeds
     rng: np.random.Generator = field(repr=False)
     bar: Bar = field(repr=False)

@@ -40,7 +40,7 @@ from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
-from stanct.common.errors import EngineError, StanctError
+from stanct.common.errors import EngineError, StanctError, counted
 from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
 from stanct.work.interrupts import heard
@@ -70,7 +70,6 @@ class Ascents(Maker):
         return state.instead is None
 
     def make(self, state: State) -> Proposal:
-        state.bar.note("searching")
         hints, density = state.hints, state.target.density
         look = partial(
             search,
@@ -83,6 +82,7 @@ class Ascents(Maker):
             most_rough=int(state.purse.may_spend(self.rough)),
             scan=self.scan,
             outskirts=self.outskirts,
+            bar=state.bar,
         )
         looked = heard(look)
         return Proposal(
@@ -91,7 +91,7 @@ class Ascents(Maker):
             evaluations=looked.evaluations,
             made=len(looked.fits),
             said=f"{looked.ascents} of {looked.ascents + looked.astray} ascents ended at "
-            f"{looked.ends} modes",
+            f"{counted(looked.ends, 'mode')}",
         )
 
 
@@ -125,6 +125,7 @@ class Curvature(Maker):
             return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
         most = state.purse.may_spend(self.share)
         children = state.seeds.particles.spawn(len(looked.fits))
+        state.bar.phase(len(looked.fits), "mode")
         tried = 0
         for fit, child in zip(looked.fits, children, strict=True):
             if tried >= few and (len(near) < self.fitting * tried or gradients > most):
@@ -141,6 +142,7 @@ class Curvature(Maker):
                 others += [fit, *([found.strays] if found.strays else [])]
             else:
                 near.append(found.fit)
+            state.bar.update()
         return Proposal(
             known={"near": tuple(near), "others": tuple(others)},
             gradients=gradients,
@@ -170,8 +172,9 @@ class Pathfinder(Maker):
         return state.instead is None and not state.target.by_cmdstan and bool(wanted)
 
     def make(self, state: State) -> Proposal:
+        state.bar.expect(STARTS)
         try:
-            found = fitted(state.target, state.pathfinder(), "pathfinder", state.rng)
+            found = fitted(state.target, state.pathfinder(), state.rng)
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             return Proposal(known={"failure": cause}, said="no start worked")
         # The engine does not report its iterations; they count as those of an ascent.
@@ -219,7 +222,6 @@ class Pilots(Maker):
         fits, further = near, Piloted(())
         if state.failure or (target.by_cmdstan and (others or not near)):
             # No Pathfinder, and no pilots, which the embedded engine runs.
-            state.bar.note("scouts")
             try:
                 further = annealed(
                     target, near + others, state.seeds.scouts, rng=state.rng,
@@ -229,7 +231,6 @@ class Pilots(Maker):
                 raise state.failure or cause from None
             fits = [*further.fits]
         elif wanted := _for_pilots(state):
-            state.bar.note("pilot chains")
             further = piloted(
                 target, wanted, chains=state.chains,
                 seeds=(state.seeds.pilots, state.seeds.more_pilots), rng=state.rng,
@@ -245,7 +246,7 @@ class Pilots(Maker):
             gradients=further.gradients,
             evaluations=further.evaluations,
             made=len(further.fits),
-            said=f"{len(modes.fits)} modes in all",
+            said=f"{counted(len(modes.fits), 'mode')} in all",
         )
 
     def that_count(
@@ -306,6 +307,7 @@ class Pilots(Maker):
                 unseen=unseen, starts=looked.ascents, radius=looked.radius, finest=looked.finest,
                 complete=likely and all_measured, unseen_of_any=looked.unseen, again=looked.again,
                 particles=looked.particles, settled=settled,
+                around=min(sum(fit.around for fit in fits), len(fits) - 1),
             ),
         )  # fmt: skip
 
@@ -332,23 +334,14 @@ class Approximations(Maker):
         return True
 
     def make(self, state: State) -> Proposal:
-        target, engine, seeds, bar = state.target, state.engine, state.seeds, state.bar
+        target, seeds, bar = state.target, state.seeds, state.bar
         draws, cost, gradients = max(100, 4 * target.density.dimension), 0, 0
-        if engine is not None:
-            ways = {
-                "pathfinder": engine.pathfinder, "laplace": engine.laplace,
-                "advi": engine.advi if self.full_rank else engine.mean_field,
-            }  # fmt: skip
-            engine.compiled(target.density_recipe.source)
-            found = approximations(target, ways[self.way], draws, bar, seeds.starts, state.rng)
-            cost = _points(found)
-        elif self.way == "laplace":
+        if self.way == "laplace":
             found, gradients = heard(partial(laplace_fits, target, seeds.starts, state.rng))
         else:
-            found = approximations(target, embedded.pathfinder, draws, bar, seeds.starts, state.rng)
+            found = approximations(target, draws, bar, seeds.starts, state.rng)
             cost = _points(found)
             if self.way == "advi":
-                bar.note("ADVI")
                 found, gradients = variational_fits(
                     target.density, found, most_pilots(target.density.dimension), draws, state.rng,
                     full_rank=self.full_rank,

@@ -80,11 +80,12 @@ class Particles(Maker):
         most = state.purse.may_spend(self.share)
         while not whole and gradients < most and not looked.settled:
             (child,) = state.seeds.look.spawn(1)
+            count = max(self.count, self.each * len(looked.fits))
+            state.bar.phase(count, "particle")
             try:
                 scouts = annealed_scouts(
-                    target.density.borrow, wide_of(looked.optima), seed=child,
-                    particles=max(self.count, self.each * len(looked.fits)),
-                    threads=state.nuts.threads, temperatures=self.temperatures,
+                    target.density.borrow, wide_of(looked.optima), seed=child, particles=count,
+                    threads=state.nuts.threads, temperatures=self.temperatures, bar=state.bar,
                 )  # fmt: skip
             except EngineError:
                 break

@@ -30,6 +30,7 @@ from stanct.kernels import (
 from stanct.path.gaussian import GaussianBase
 from stanct.work.execution import Borrow
 from stanct.work.interrupts import end_if_left_behind, in_threads
+from stanct.work.progress import Bar
 
 STREAMS = 4
 TEMPERATURES = 100
@@ -63,6 +64,7 @@ def annealed_scouts(
     seed: np.random.SeedSequence,
     threads: int,
     temperatures: int = TEMPERATURES,
+    bar: Bar | None = None,
 ) -> Scouts:
     """Cool particles from a base to the target.
 
@@ -80,6 +82,8 @@ def annealed_scouts(
         Number of streams that run at once. The particles do not depend on it.
     temperatures
         Number of steps from the base to the target, with a move after each.
+    bar
+        Shows how many particles have arrived.
 
     Raises
     ------
@@ -103,6 +107,8 @@ def annealed_scouts(
                 end_if_left_behind()
                 one = Population(*(values[k : k + 1] for values in population))
                 kernels.anneal(problem, one, Schedule(betas, 1), mover, rng, tally)
+                if bar is not None:
+                    bar.update()
         return population.z, population.log_weights, tally.counts[0] + len(population.z)
 
     children = seed.spawn(STREAMS)

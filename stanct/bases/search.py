@@ -32,6 +32,7 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.path.gaussian import GaussianBase, mixture_moments
 from stanct.targets.protocols import SampledDensity
+from stanct.work.progress import Bar
 
 # Half the widths of the cubes in which ascents start. Stan's own is 2.
 RADII = (2.0, 6.0, 15.0, 40.0, 100.0)
@@ -161,6 +162,7 @@ def search(
     outskirts: bool = True,
     effort: float = 1.0,
     most_rough: int = ROUGH,
+    bar: Bar | None = None,
 ) -> Search:
     """Search for the modes of a density.
 
@@ -179,6 +181,8 @@ def search(
         Share of the usual gradients and draws that may be spent, between 0 and 1.
     most_rough
         Gradients that may be spent where most modes were seen once.
+    bar
+        Shows how much of what may be spent is spent.
     """
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
@@ -186,8 +190,10 @@ def search(
     rng, further = np.random.default_rng(seed), seed.spawn(3)
     radii = [r for r in RADII if r <= reach and (radius is None or r < radius)]
     radii += [radius] if radius else []
-    ascents = _Batches(density, rng, radii, effort, reach)
+    ascents = _Batches(Counted(density, effort, reach, bar), rng, radii, dimension)
     counted, modes = ascents.counted, ascents.modes
+    if bar is not None:
+        bar.phase(counted.most, "evaluation")
     _searched(ascents, dimension, places)
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
@@ -200,15 +206,19 @@ def search(
         return found
     if found.has_thousands:  # no base is made of them
         return found
-    rounds = 0
+    rounds, fewest = 0, 1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS
+    around = outskirts and FEW_TO_SCAN < dimension <= FEW
+    if bar is not None:
+        far = OUTSKIRTS * counted.scans // SCANS if around else 0
+        bar.phase((TIMES + fewest) * counted.scans + far, "evaluation")
     if len(those_that_count(modes)) <= MOST_SCANNED:
         _looked_within(counted, modes, np.random.default_rng(further[2]))
     while rounds < MOST_ROUNDS and len(those_that_count(modes)) <= MOST_SCANNED:
         rounds += 1
         new = _scanned(counted, modes, rng)
-        if not new and rounds >= (1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS):
+        if not new and rounds >= fewest:
             break
-    if outskirts and FEW_TO_SCAN < dimension <= FEW:
+    if around:
         _looked_around(counted, modes, np.random.default_rng(further[0]))
     for mode in modes:
         mode.scanned = mode not in found.optima
@@ -259,12 +269,11 @@ class _Batches:
     """
 
     def __init__(
-        self, density: SampledDensity, rng: np.random.Generator, radii: Sequence[float],
-        effort: float, reach: float,
-    ) -> None:  # fmt: skip
-        self.counted, self.modes = Counted(density, effort, reach), list[Optimum]()
+        self, counted: Counted, rng: np.random.Generator, radii: Sequence[float], dimension: int
+    ) -> None:
+        self.counted, self.modes = counted, list[Optimum]()
         self.arrived = self.astray = self._made = 0
-        self._rng, self._radii, self._dimension = rng, itertools.cycle(radii), density.dimension
+        self._rng, self._radii, self._dimension = rng, itertools.cycle(radii), dimension
         self._hopeless = HOPELESS
 
     @property

@@ -1,10 +1,10 @@
-"""Local fits from random starts, by Pathfinder, L-BFGS, or an approximation of CmdStan."""
+"""Local fits from random starts, by Pathfinder or L-BFGS."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -13,15 +13,14 @@ from stanct.bases.local import LocalFit, bounded
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, first_few
 from stanct.common.seeds import stan_seed
+from stanct.engines import embedded
 from stanct.engines.embedded import DrawBlock
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
-# Makes the draws of one local approximation from recipe, seed, draws, and radius of the start.
-Approximation = Callable[..., DrawBlock]
-# The draws of an approximation from one start, or why there are none.
+# The draws of Pathfinder from one start, or why there are none.
 Attempt = DrawBlock | EngineError
 # Starts are uniform within these radii of the origin, used in turn. Stan's own 2 suits hierarchical
 # programs. Larger radii find modes that lie further out.
@@ -47,7 +46,6 @@ def _radii(target: ProgramTarget, radii: Sequence[float] = RADII) -> Iterator[fl
 
 def approximations(
     target: ProgramTarget,
-    way: Approximation,
     draws: int,
     bar: Bar,
     seed: np.random.SeedSequence,
@@ -55,12 +53,12 @@ def approximations(
     *,
     starts: int = STARTS,
 ) -> list[LocalFit]:
-    """From each start, a Gaussian with the moments of an approximation's draws, and its bound.
+    """From each start, a Gaussian with the moments of Pathfinder's draws, and its bound.
 
     Parameters
     ----------
-    way, draws
-        The approximation, and the number of its draws from each start.
+    draws
+        Number of draws from each start.
     seed, rng
         Random streams of the starts, and of what draws do not tell of their unconstrained points.
     starts
@@ -71,32 +69,40 @@ def approximations(
     EngineError
         No start led to two points with a finite density.
     """
-    seen = attempts(target, way, draws, bar, seed, starts=starts)
-    return fitted(target, seen, way.__name__, rng)
+    seen = attempts(target, draws, bar, seed, starts=starts)
+    return fitted(target, seen, rng)
 
 
 def attempts(
     target: ProgramTarget,
-    way: Approximation,
     draws: int,
     bar: Bar,
     seed: np.random.SeedSequence,
     *,
     starts: int = STARTS,
     radii: Sequence[float] = RADII,
+    judged: int = embedded.JUDGED,
+    part: str | None = None,
 ) -> Iterator[Attempt]:
-    """From each start, an approximation's draws; see `approximations`."""
+    """From each start, Pathfinder's draws; see `approximations`.
+
+    `part` is that of the bar in which starts count, by default the one that has begun.
+    """
     with target.density.borrow() as own:
         for child, radius in zip(seed.spawn(starts), _radii(target, radii), strict=False):
-            bar.update()
             attempt: Attempt
             try:
                 with bounded(own):
-                    attempt = way(
-                        target.density_recipe, seed=stan_seed(child), draws=draws, radius=radius
+                    attempt = embedded.pathfinder(
+                        target.density_recipe,
+                        seed=stan_seed(child),
+                        draws=draws,
+                        radius=radius,
+                        judged=judged,
                     )
             except EngineError as cause:
                 attempt = cause
+            bar.update(part=part)
             yield attempt
 
 
@@ -124,12 +130,9 @@ def inside_of(
 
 
 def fitted(
-    target: ProgramTarget, seen: Iterable[Attempt], name: str, rng: np.random.Generator
+    target: ProgramTarget, seen: Iterable[Attempt], rng: np.random.Generator
 ) -> list[LocalFit]:
-    """Gaussians with the moments of attempts; see `approximations`.
-
-    `name` is that of the approximation in messages.
-    """
+    """Gaussians with the moments of attempts; see `approximations`."""
     fits: list[LocalFit] = []
     found, failure = inside_of(target, seen, rng)
     for points, log_density in found:
@@ -139,7 +142,7 @@ def fitted(
     if not fits:
         _refuse_flat(target.density, rng)
         raise EngineError(
-            f"The local fit ({name}) failed from all starts.{failure}",
+            f"The local fit (pathfinder) failed from all starts.{failure}",
             remedy="Check that the density is finite and smooth near the origin of the "
             "unconstrained space, and that scales do not differ by many orders of magnitude, which "
             "`multiplier` mends. Or pass base='laplace' or a GaussianBase.",

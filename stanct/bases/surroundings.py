@@ -117,7 +117,8 @@ def _bulk(
     if even < EVEN:
         return None, ROUNDS * count
     mass = float(log_sum_exp(log_weights) - np.log(count))
-    return LocalFit(mean, covariance, mass, x[rng.choice(count, 100, p=share)]), ROUNDS * count
+    points = x[rng.choice(count, 100, p=share)]
+    return LocalFit(mean, covariance, mass, points, around=True), ROUNDS * count
 
 
 def _flattened(log_weights: Array, least: float) -> Array:

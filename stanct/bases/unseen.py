@@ -9,7 +9,6 @@ from stanct.bases.pilots import Piloted, bridged, short_chains
 from stanct.bases.starts import approximations
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
-from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.path.gaussian import GaussianBase, gaussian_moments
 from stanct.targets.program_target import ProgramTarget
@@ -71,9 +70,7 @@ def unseen_modes(
     rng = np.random.default_rng(rest)
     try:
         with Bar(STARTS, "search", unit="start", shown=False) as bar:
-            ends = approximations(
-                target, embedded.pathfinder, POINTS, bar, ways, rng, starts=STARTS
-            )
+            ends = approximations(target, POINTS, bar, ways, rng, starts=STARTS)
         found = [fit for fit in ends if seen.outside(fit.points).mean() > 0.5]
         followed = [
             (found[group[k % len(group)]].points, k)

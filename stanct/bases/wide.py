@@ -32,7 +32,6 @@ from stanct.bases.starts import attempts, inside_of
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
 from stanct.common.settings import Flag, Real, Whole
-from stanct.engines import embedded
 from stanct.path.base import Base
 from stanct.path.bridge import bridge_log_z
 from stanct.path.low_rank import LowRankBase
@@ -105,12 +104,10 @@ class Wide(Maker):
         ends = self._ends(state, starts, rng)
         spent, evaluations = 0, self.candidates * len(ends)
         if self.curved and target.density.dimension <= self.most_curved:
-            state.bar.note("searching")
             looked = heard(partial(self._curvature, state, ends, particles))
             if isinstance(looked, Proposal):
                 return looked
             spent = looked
-        state.bar.note("pilot chains")
         chosen = _farthest(ends, max(state.chains - len(places), 0))
         at = [*places, *(ends[k].point for k in chosen)]
         drawn, gradients = short_chains(target, at, pilots, rng, state.nuts)
@@ -200,10 +197,16 @@ class Wide(Maker):
         self, state: State, seed: np.random.SeedSequence, rng: np.random.Generator
     ) -> list[_End]:
         """The ends of Pathfinder runs that gave draws with a finite density, densest first."""
-        target, way = state.target, partial(embedded.pathfinder, judged=self.by)
-        state.bar.expect(self.starts)
+        target = state.target
+        state.bar.phase(self.starts, "start")
         seen = attempts(
-            target, way, self.candidates, state.bar, seed, starts=self.starts, radii=RADII
+            target,
+            self.candidates,
+            state.bar,
+            seed,
+            starts=self.starts,
+            radii=RADII,
+            judged=self.by,
         )
         found, failure = inside_of(target, seen, rng)
         if not found:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from stanct.common.names import BASES, ENGINES, KINDS, METHOD_NAMES, PICTURES, UNRELIABLE
 from stanct.common.version import __version__
+from stanct.work.progress import Bar
 
 # By the name of the command: its help, and its description.
 _COMMANDS = {
@@ -41,11 +42,6 @@ _COMMANDS = {
         "Make a run of the draws that CmdStan made from the export FOLDER, and print "
         "log Z and the posterior.",
     ),
-    "salvage": (
-        "print log Z from the finished draws of a killed run",
-        "Print log Z from the draws that the checkpoint of a killed run holds. Nothing "
-        "is sampled, and the run can still go on.",
-    ),
     "extend": (
         "go on with a saved run",
         "Make further draws for the saved run RUN under its frozen settings, and print "
@@ -60,6 +56,11 @@ _COMMANDS = {
         "write the HTML report of a saved run",
         "Write one HTML page that shows the result of a saved RUN, its uncertainty, "
         "and whether its checks passed.",
+    ),
+    "draws": (
+        "write the draws of a saved run as CSV",
+        "Write equally weighted draws of the saved RUN as CSV, with columns such as beta[1]: to "
+        "stdout, or to a file.",
     ),
     "plot": (
         "draw one picture of a saved run",
@@ -93,12 +94,12 @@ _HELP = {
     "log Z is then the log of the ratio of the two",
     "--base-data": "JSON file of that program; DATA has its data otherwise",
     "--diff": "show what changes in MODEL instead of the program",
-    "--check": "check the generated program with stanc, and with --data compare log densities at "
-    "random points, instead of showing the program",
     "--set": "a setting of the method, e.g. --method gibbs --set transitions=8; may be repeated",
     "--seed": "default: a fresh one",
-    "--chains": "default: the method's own",
-    "--draws": "kept draws of each chain",
+    "--engine": "what runs NUTS; cmdstan compiles the generated program first (default: the "
+    "embedded engine)",
+    "--chains": "independent chains (default: 4)",
+    "--draws": "kept draws of each chain: --draws 200 with 4 chains keeps 800",
     "--target-se": "sample until log Z has this standard error; for every method but tact",
     "--max-draws": "largest number of draws of each chain with --target-se",
     "--warmup": "adaptation draws of each chain",
@@ -157,6 +158,8 @@ class Parser(argparse.ArgumentParser):
             word = unknown[1].split()[0].partition("=")[0]
             known = {o: p.prog for p in self._all() for a in p._actions for o in a.option_strings}
             hint = f"{known[word]} has it." if word in known else self._meant(word, known)
+            if not word.startswith("-"):
+                hint = "That is a word too many. compare joins names by commas: --names A,B."
             if word == "--data":
                 hint = "Data follow the program, as in stanct evidence MODEL.stan DATA.json."
             self.exit(2, f"{self.prog}: error: {message}. {hint}\n")
@@ -194,30 +197,31 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _bridge(own["bridge"])
     _export(own["export"])
     _import(own["import"])
-    _salvage(own["salvage"])
     _extend(own["extend"])
     _compare(own["compare"])
     _report(own["report"])
+    _draws(own["draws"])
     _plot(own["plot"])
     own["doctor"].set_defaults(run=_command("doctor"))
     _install(own["install-cmdstan"])
     own["completion"].add_argument("shell", choices=("bash", "fish", "zsh", "tcsh"))
     own["completion"].set_defaults(
-        run=lambda options: _commands().completion(parser, options.shell)
+        run=lambda options: _commands(options).completion(parser, options.shell)
     )
     return parser
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
     """The function of this name in `stanct.cli.commands`, which is loaded when it is called."""
-    return lambda options: getattr(_commands(), name)(options)
+    return lambda options: getattr(_commands(options), name)(options)
 
 
-def _commands() -> Any:
+def _commands(options: argparse.Namespace) -> Any:
     # A call for help needs none of what commands import.
     gc.disable()  # modules are no garbage, and looking for some among them takes half a second
     try:
-        return importlib.import_module("stanct.cli.commands")
+        with Bar(0, "starting", shown=not getattr(options, "quiet", False)):
+            return importlib.import_module("stanct.cli.commands")
     finally:
         gc.enable()
         gc.freeze()
@@ -256,14 +260,7 @@ def _temper(parser: argparse.ArgumentParser) -> None:
     told = "what to generate (default: joint; density with --diff)"
     _add(parser, "--kind", choices=KINDS, help=told)
     _add(parser, "--out", metavar="FOLDER", help="write <model>_<kind>.stan there")
-    _flags(parser, "--diff", "--check")
-    _add(parser, "--data", metavar="DATA", help="JSON file for --check")
-    engines = [engine for engine in ENGINES if engine != "opencl"]
-    told = (
-        "second evaluator of --check; auto is CmdStan where one is found, which compiles for "
-        "a minute (default: %(default)s)"
-    )
-    _add(parser, "--engine", choices=engines, default="auto", help=told)
+    _flags(parser, "--diff")
     parser.set_defaults(run=_command("temper_program"))
 
 
@@ -334,12 +331,6 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_command("import_draws"))
 
 
-def _salvage(parser: argparse.ArgumentParser) -> None:
-    _add(parser, "checkpoint", metavar="FOLDER", help="the run's --checkpoint")
-    _add_outputs(parser)
-    parser.set_defaults(run=_command("salvage_run"))
-
-
 def _extend(parser: argparse.ArgumentParser) -> None:
     _add(parser, "run_folder", metavar="RUN", help="folder of the saved run")
     told = "further draws of each chain"
@@ -396,6 +387,15 @@ def _report(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--out", metavar="FILE", help="default: RUN.html")
     _add(parser, "--names", nargs="+", metavar="NAME")
     parser.set_defaults(run=_command("report_run"))
+
+
+def _draws(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "run_folder", metavar="RUN")
+    _add(parser, "--names", nargs="+", metavar="NAME", help="default: all variables")
+    told = "equally weighted draws of each chain (default: a quarter of those of the run)"
+    _add(parser, "--draws", type=int, metavar="N", help=told)
+    _add(parser, "--out", metavar="FILE", help="default: stdout")
+    parser.set_defaults(run=_command("write_draws"))
 
 
 def _plot(parser: argparse.ArgumentParser) -> None:

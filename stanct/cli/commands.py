@@ -16,16 +16,16 @@ from typing import Any, TextIO
 from stanct.api.bridging import bridge
 from stanct.api.importing import import_run
 from stanct.api.model import TemperedModel
-from stanct.api.salvaging import salvage
 from stanct.api.sampling import method_with, named_method
 from stanct.api.tempering import temper
-from stanct.audit.doctor import examine
-from stanct.audit.verify import verify
+from stanct.cli.doctor import examine
 from stanct.cli.fish import fish
+from stanct.common.drafts import write_whole
 from stanct.common.errors import SamplingError, StanctError
 from stanct.common.names import INTERRUPTED, UNRELIABLE
+from stanct.common.resources import writing
 from stanct.common.settings import check_page_file
-from stanct.engines import cmdstan, homes
+from stanct.engines import homes
 from stanct.runs import comparison
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
@@ -39,7 +39,6 @@ from stanct.stan.codegen import usual_kind
 from stanct.stan.omissions import Omission, renormalised
 from stanct.stan.program import Program
 from stanct.stan.row_sums import row_sums
-from stanct.targets.program_target import check_generated
 from stanct.work.interrupts import heeding_signals
 
 OPTIONS = tuple(Options.__annotations__)
@@ -81,7 +80,7 @@ def _note(omissions: Sequence[Omission]) -> None:
 
 
 def temper_program(options: argparse.Namespace) -> int:
-    """Write, show, compare or check a generated program."""
+    """Write, show or compare a generated program."""
     model = _model(options)
     _note(model.omissions)
     kind = options.kind or ("density" if options.diff else usual_kind(model.program))
@@ -90,29 +89,9 @@ def temper_program(options: argparse.Namespace) -> int:
             say(str(path))
     if options.diff:
         say(model.diff(kind).rstrip("\n"))
-    if options.check:
-        return _check(model, kind, options.data, _second(options.engine))
     if options.out is None and not options.diff:
         say(model.stan_code(kind).rstrip("\n"))
     return 0
-
-
-def _second(engine: str) -> homes.Home | None:
-    """The CmdStan that is the second evaluator of a check; None for the embedded engine."""
-    if engine == "cmdstan":
-        return cmdstan.CmdStan.here().home
-    return homes.find() if engine == "auto" else None
-
-
-def _check(model: TemperedModel, kind: str, data: str | None, second: homes.Home | None) -> int:
-    check_generated(model.program, model.stan_code(kind))
-    say(f"stanc accepts the {kind} program.")
-    if data is None:
-        say("Pass --data to compare log densities too.", sys.stderr)
-        return 0
-    comparison = verify(model.target(data), kind, second=second)
-    say(str(comparison))
-    return 0 if comparison.passed else 1
 
 
 def _method(name: str, assignments: Sequence[str]) -> Method[Any]:
@@ -219,12 +198,6 @@ def import_draws(options: argparse.Namespace) -> int:
     return _finish(import_run(options.folder, files, seed=options.seed), options)
 
 
-def salvage_run(options: argparse.Namespace) -> int:
-    """Print log Z from the finished draws of a killed run."""
-    _check_outputs(options)
-    return _finish(salvage(options.checkpoint), options)
-
-
 def extend_run(options: argparse.Namespace) -> int:
     """Go on with a saved run."""
     _check_outputs(options)
@@ -252,7 +225,7 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     """
     done: list[str] = []
     try:
-        with heeding_signals(lambda: None, last=True):
+        with heeding_signals(last=True):
             return _written(run, options, done)
     except (KeyboardInterrupt, SystemExit) as stop:
         if "printed" not in done and isinstance(run, EvidenceRun):
@@ -388,6 +361,21 @@ def report_run(options: argparse.Namespace) -> int:
     check_page_file(file)
     run.report(file, names=options.names)
     say(file)
+    return 0
+
+
+def write_draws(options: argparse.Namespace) -> int:
+    """Write the equally weighted draws of a saved run as CSV."""
+    run = load(options.run_folder)
+    text = run.draws_pd(options.names, draws=options.draws).to_csv(index=False)
+    if options.out is None:
+        say(text.rstrip("\n"))
+        return 0
+    path = check_page_file(options.out)
+    with writing("The table", path, "Choose a file that you can write."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+    say(options.out)
     return 0
 
 

@@ -1,7 +1,6 @@
 """The CmdStan engine. Only this module and `homes` import cmdstanpy.
 
-The engine compiles generated programs into a cache and runs NUTS on them in blocks. It also runs
-Pathfinder, ADVI and Laplace, from which `stanct.bases.fits` makes bases. A program with
+The engine compiles generated programs into a cache and runs NUTS on them in blocks. A program with
 `reduce_sum` is built with threads, which its chains share.
 """
 
@@ -43,7 +42,7 @@ _PATIENCE = 1.0
 
 @dataclass(frozen=True)
 class CmdStan:
-    """NUTS on programs compiled by CmdStan, and its variational fits.
+    """NUTS on programs compiled by CmdStan.
 
     Attributes
     ----------
@@ -216,52 +215,6 @@ class CmdStan:
         names = ("OPENCL_PLATFORM_ID", "OPENCL_DEVICE_ID")
         return dict.fromkeys(flags, "TRUE") | dict(zip(names, self._device, strict=False))
 
-    def pathfinder(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-        """Draw by single-path Pathfinder from one random start; the draws form one chain.
-
-        The start is uniform within `radius` of the origin in every unconstrained coordinate.
-        """
-        with self._model(recipe) as (model, data):
-            fit = model.pathfinder(
-                data, seed=seed, inits=radius, draws=draws, num_paths=1, psis_resample=False,
-                calculate_lp=False, sig_figs=_DIGITS, timeout=seconds_left(),
-            )  # fmt: skip
-            return _one_chain(fit.stan_variables())
-
-    def advi(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-        """Draw from the Gaussian that full-rank ADVI fits from one random start."""
-        return self._variational(recipe, "fullrank", seed, draws, radius)
-
-    def mean_field(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-        """Draw from the Gaussian that mean-field ADVI fits from one random start."""
-        return self._variational(recipe, "meanfield", seed, draws, radius)
-
-    def _variational(
-        self, recipe: Recipe, algorithm: str, seed: int, draws: int, radius: float
-    ) -> DrawBlock:
-        with self._model(recipe) as (model, data):
-            fit = model.variational(
-                data, seed=seed, inits=radius, algorithm=algorithm, draws=draws,
-                require_converged=False, sig_figs=_DIGITS, timeout=seconds_left(),
-            )  # fmt: skip
-            return _one_chain(fit.stan_variables(mean=False))
-
-    def laplace(self, recipe: Recipe, *, seed: int, draws: int, radius: float) -> DrawBlock:
-        """Draw from the Laplace approximation at the mode that L-BFGS finds from one random start.
-
-        The mode is that of the unconstrained density.
-        """
-        with self._model(recipe) as (model, data):
-            mode = model.optimize(
-                data, seed=seed, inits=radius, algorithm="lbfgs", jacobian=True, sig_figs=_DIGITS,
-                timeout=seconds_left(),
-            )  # fmt: skip
-            fit = model.laplace_sample(
-                data, mode=mode, seed=seed, draws=draws, jacobian=True, sig_figs=_DIGITS,
-                timeout=seconds_left(),
-            )  # fmt: skip
-            return _one_chain(fit.stan_variables())
-
     @contextlib.contextmanager
     def _run(
         self, recipe: Recipe, inits: Sequence[Mapping[str, Any]], nuts: Nuts, **settings: Any
@@ -416,11 +369,6 @@ def values_at(position: Array, shapes: ParameterShapes) -> dict[str, Any]:
         values[name] = part.reshape(shape, order="F").tolist() if shape else float(part[0])
         first += size
     return values
-
-
-def _one_chain(variables: Mapping[str, Any]) -> DrawBlock:
-    """Make one chain of draws without statistics."""
-    return DrawBlock({name: np.asarray(values)[None] for name, values in variables.items()}, {})
 
 
 def _block(fit: CmdStanMCMC) -> DrawBlock:

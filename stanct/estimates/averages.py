@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.estimates.digits import in_line
+from stanct.estimates.digits import in_line, with_error
 from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import between_error
 from stanct.estimates.tours import FEWEST_TOURS, Tours
@@ -48,13 +48,14 @@ class Expectation:
 
     def __repr__(self) -> str:
         doubt = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
+        place = "" if self.beta == 1 else f" at β = {self.beta:g}"
         if np.ndim(self.value) == 0:
             return (
-                f"{float(self.value):.6g} ± {float(self.std_error):.2g} at β = {self.beta:g} "
+                f"{with_error(float(self.value), float(self.std_error))}{place} "
                 f"(effective size {float(self.effective_size):.0f}{doubt})"
             )
         value, error = in_line(self.value, 5), in_line(self.std_error, 2)
-        shape = f"{np.shape(self.value)} at β = {self.beta:g}{doubt}"
+        shape = f"{np.shape(self.value)}{place}{doubt}"
         return f"Expectation of shape {shape}:\n  {value}\n± {error}"
 
     def _repr_html_(self) -> str:

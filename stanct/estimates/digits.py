@@ -30,6 +30,16 @@ def log_z_in_words(log_z: float, error: float, of: str = "Z") -> str:
     return f"log {of} = {log_z:.{places}f} ± {shown(error, places)}"
 
 
+def with_error(value: float, error: float) -> str:
+    """A value ± its error, with two digits of the error and as many decimals of the value."""
+    if not (0 < error < np.inf and np.isfinite(value)):
+        return f"{value:.6g} ± {error:.2g}"
+    places = 1 - int(np.floor(np.log10(error)))
+    if not 0 <= places <= MOST:
+        return f"{value:.6g} ± {error:.2g}"
+    return f"{value:.{places}f} ± {error:.{places}f}"
+
+
 def is_below_digits(error: float) -> bool:
     """Whether an error is so small that no digits that are shown tell of it."""
     return 0 <= error < 0.5 * 10.0**-MOST

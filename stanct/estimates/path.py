@@ -24,7 +24,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from stanct.common.arrays import Array, even_share, log_sum_exp
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.common.roots import root_between
 from stanct.estimates.digits import decimals, log_z_in_words, shown
@@ -366,12 +366,6 @@ class PathEstimator:
         if self.tours is not None:
             chain_error = self.tours.widened(chain, float(chain_error))
         return float(chain_error), float(base_error), size
-
-    def likely_effective(self) -> float:
-        """Independent draws of the target that means rest on if they mix as the weights do."""
-        log_weights = self.log_weights(1.0)
-        weights = np.exp(log_weights - log_weights.max())
-        return even_share(log_weights) * effective_size(weights)
 
     @cached_property
     def effective_tours(self) -> float | None:

@@ -27,7 +27,6 @@ from stanct.common.settings import check_page_file
 from stanct.common.version import __version__
 from stanct.estimates.digits import MOST, shown
 from stanct.plots.canvas import INK, QUIET, RULE
-from stanct.stan.highlight import highlighted
 
 # The page's colours replace those of a picture, so that it follows light and dark mode.
 _PAGE_COLOURS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)"}
@@ -222,8 +221,3 @@ def render_page(template: str, **values: object) -> HtmlPage:
             **values,
         )
     )
-
-
-def stan_html(code: str) -> Markup:
-    """Return Stan code as escaped HTML with colours."""
-    return Markup(highlighted(code))

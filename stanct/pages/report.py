@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST, is_below_digits, log_z_in_words
+from stanct.estimates.digits import MOST, decimals, is_below_digits, log_z_in_words
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import (
@@ -19,7 +19,6 @@ from stanct.pages.page import (
     digits_of,
     number,
     render_page,
-    stan_html,
     with_error,
 )
 from stanct.pages.panels import panels_of
@@ -65,14 +64,19 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         A name in `shows` has no panel, or there is no such variable.
     """
     evidence = run.evidence if isinstance(run, EvidenceRun) else None
-    tables = {"mixing": [_chain_table(run, evidence)]}
-    if isinstance(run, EvidenceRun):
-        estimates = [] if run.evidence.unknown else [_estimate_table(run)]
-        tables["evidence"] = [*estimates, *_modes_table(run)]
-    # No picture has the numbers that are not known or do not exist.
-    hidden = {"evidence"} if evidence is not None and evidence.unknown else set()
-    hidden |= set() if run.has_posterior else {"posterior"}
-    panels = [panel for panel in panels_of(run) if panel.section not in hidden]
+    # Nothing has the numbers that are not known or do not exist.
+    known = evidence is None or not evidence.unknown
+    tables: dict[str, list[Table]] = {}
+    if run.has_posterior:
+        tables["mixing"] = [_chain_table(run, evidence)]
+        if isinstance(run, EvidenceRun):
+            estimates = [_estimate_table(run)] if known else []
+            tables["evidence"] = [*estimates, *_modes_table(run)]
+    panels = [
+        panel
+        for panel in panels_of(run)
+        if run.has_posterior and (known or panel.section != "evidence")
+    ]
     sections = [
         {
             "id": name,
@@ -103,7 +107,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         summary=_summary_table(run, names) if run.has_posterior else None,
         number=number,
         limit=_limit,
-        programs={kind: stan_html(code) for kind, code in run.programs.items()},
+        programs=run.programs,
         steps=_steps(run),
         origin=_origin(run),
         settings={**run.settings, **run.method_settings},
@@ -166,7 +170,9 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
             ("Effective size of log Z", f"{evidence.effective_size:.0f}"),
             ("Pareto k of the weights", _tail_words(evidence)),
         ]
-    return [*facts, *((label, number(value, 3)) for label, value in run.facts().items())]
+    found = run.facts() if run.has_posterior else {}
+    facts += [(label[:1].upper() + label[1:], number(value, 3)) for label, value in found.items()]
+    return facts
 
 
 def _tail_words(evidence: Evidence) -> str:
@@ -225,11 +231,17 @@ def _modes_table(run: Run) -> list[Table]:
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:
     """Make a table of log Z and the counts of each chain."""
-    alone = () if evidence is None else evidence.chain_log_z
-    columns = {"log Z alone": alone} if alone else {}
-    columns = {**columns, **run.chain_counts(), "draws": [run.draws] * run.chains}
+    columns: dict[str, list[Cell]] = {}
+    if evidence is not None and evidence.chain_log_z:
+        places = decimals(evidence.std_error)
+        columns["log Z alone"] = [
+            Cell(f"{z:.{places}f}".replace("-", "−"), z) if math.isfinite(z) else cell(z)
+            for z in evidence.chain_log_z
+        ]
+    counts = {**run.chain_counts(), "draws": [run.draws] * run.chains}
+    columns |= {name: [cell(value, 7) for value in values] for name, values in counts.items()}
     rows = tuple(
-        Row(f"chain {c + 1}", tuple(cell(v[c], 7) for v in columns.values()), chain_colour(c))
+        Row(f"chain {c + 1}", tuple(own[c] for own in columns.values()), chain_colour(c))
         for c in range(run.chains)
     )
     return Table("By chain, after warm-up", ("chain", *columns), rows)

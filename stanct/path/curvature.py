@@ -100,7 +100,8 @@ def hessian(gradients: Gradients, point: Array) -> Array:
     unit = 0.1 * np.maximum(1.0, np.abs(point))
     dense = Colouring.dense(point.size)
     (found,) = dense.second_derivatives(gradients, point[None], None, unit[None])
-    return found / np.outer(unit, unit)
+    with np.errstate(over="ignore", invalid="ignore"):  # as far away as numbers reach
+        return found / np.outer(unit, unit)
 
 
 def _star(coupled: Array, alone: int) -> Array:

@@ -14,11 +14,15 @@ from stanct.estimates.naming import Names, by_interest, label, place_of, places_
 from stanct.plots.canvas import SECOND
 from stanct.runs.run import Run
 
-_TRACE = {"compact": False, "backend_kwargs": {"layout": "constrained"}}
+_LAYOUT = {"backend_kwargs": {"layout": "constrained"}}
+_TRACE = {"compact": False, **_LAYOUT}
+_POINTS = {"alpha": 0.35, "s": 12, "lw": 0}
+_POSTERIOR = {"hdi_prob": 0.95, "round_to": 3, "textsize": 10, **_LAYOUT}
+_PAIR = {"marginals": True, "textsize": 10, "scatter_kwargs": _POINTS, **_LAYOUT}
 FUNCTIONS: dict[str, tuple[str, dict[str, Any], str]] = {  # of ArviZ 0.x with options, and of 1.x
     "trace": ("plot_trace", _TRACE, "plot_trace_dist"),
-    "pair": ("plot_pair", {"marginals": True}, "plot_pair"),
-    "posterior": ("plot_posterior", {"hdi_prob": 0.95}, "plot_dist"),
+    "pair": ("plot_pair", _PAIR, "plot_pair"),
+    "posterior": ("plot_posterior", _POSTERIOR, "plot_dist"),
 }
 MOST = {"trace": 5, "pair": 4, "posterior": 6}
 """Scalars that a picture shows where no names are given."""
@@ -50,6 +54,12 @@ def picture_of(kind: str, run: Run, names: Names = None, **options: Any) -> Any:
             remedy="plot_posterior() shows one.",
         )
     old, usual, new = FUNCTIONS[kind]
+    count = len(draws)
+    if kind == "pair":
+        usual = {**usual, "figsize": (2.3 * count + 0.6, 2.1 * count + 0.6)}
+    elif kind == "posterior":
+        rows, columns = -(-count // 3), min(count, 3)
+        usual = {**usual, "grid": (rows, columns), "figsize": (3.6 * columns, 2.9 * rows)}
     return drawn(old, usual, new, draws, options)
 
 

@@ -43,7 +43,10 @@ def write_picture(
     draw = getattr(run, f"plot_{kind}")
     for name in options:
         if name not in inspect.signature(draw).parameters:
-            raise StanctError(f"The picture {kind!r} takes no {name}.")
+            raise StanctError(
+                f"The picture {kind!r} takes no {name}.",
+                remedy="trace, pair and posterior take names, and posterior takes prior.",
+            )
     with mpl.rc_context(), np.errstate(all="ignore"):
         mpl.use("Agg")
         drawn = draw(**options)

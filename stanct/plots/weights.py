@@ -17,6 +17,8 @@ from stanct.runs.tempered import TemperedRun
 
 FEW = 25
 """Fewer scores than this are shown as dots, more as a histogram."""
+LEAST = -6
+"""Power of ten, relative to the mean, below which weights are not told apart."""
 WORST = 8
 """Number of coordinates in `base_against_posterior`."""
 LONGEST = 22
@@ -30,8 +32,8 @@ def weight_histogram(run: EvidenceRun, axes: Axes | None = None) -> Axes:
     axes = drawing(axes, "weight over mean weight", "draws")
     relative = relative_weights(run)
     relative = np.log10(relative[relative > 0])
-    # Weights below a millionth of the mean do not count; they share the first bin.
-    shown = np.maximum(relative, -6)
+    # Weights that do not count share the first bin.
+    shown = np.maximum(relative, LEAST)
     axes.hist(
         shown,
         bins=50,
@@ -43,14 +45,15 @@ def weight_histogram(run: EvidenceRun, axes: Axes | None = None) -> Axes:
     # Nearly equal weights differ only in a late digit.
     digits = 3 if np.ptp(shown) > 0.1 else 3 - int(np.floor(np.log10(max(np.ptp(shown), 1e-6))))
     axes.xaxis.set_major_formatter(lambda power, _: _power(power, digits))
-    axes.xaxis.set_major_locator(MaxNLocator(6 if digits < 5 else 4))
+    axes.xaxis.set_major_locator(MaxNLocator(6 if digits < 5 else 4, integer=np.ptp(shown) > 2))
     axes.set_yscale("symlog", linthresh=10)
     legend(axes)
     return axes
 
 
 def _power(power: float, digits: int) -> str:
-    return f"{10**power:.{digits}g}" if -4 <= power <= 3 else f"1e{power:g}"
+    at_most = "≤ " if power == LEAST else ""
+    return f"{10**power:.{digits}g}" if -4 <= power <= 3 else f"{at_most}1e{power:g}"
 
 
 def relative_weights(run: Run) -> Array:

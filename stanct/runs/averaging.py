@@ -1,4 +1,4 @@
-"""Averages over models: of a quantity, of draws, and the comparison by prediction beside them."""
+"""Averages over models, and the comparison by prediction beside them."""
 
 from __future__ import annotations
 
@@ -41,33 +41,6 @@ def averaged(
     size = 1 / (np.square(share) / sizes).sum(axis=0)
     failed = tuple(dict.fromkeys(name for one in found for name in one.warnings))
     return Expectation(mean, np.sqrt(variance.sum(axis=0)), size, 1.0, failed=failed)
-
-
-def averaged_draws(
-    runs: Sequence[EvidenceRun], probability: Array, count: int, seed: int
-) -> dict[str, Array]:
-    """Equally weighted draws from the average of models; see `Comparison.draws`."""
-    shapes = [{n: v.shape[2:] for n, v in run.variables.items()} for run in runs]
-    common = [n for n in shapes[0] if all(s.get(n) == shapes[0][n] for s in shapes)]
-    if not common:
-        raise StanctError(
-            "The models have no variable in common.",
-            remedy="Give what means the same in all models the same name and shape.",
-        )
-    rng = np.random.default_rng(seed)
-    ends = np.floor(count * np.cumsum(probability) + rng.random()).astype(int)
-    ends[-1] = count
-    numbers = np.diff(np.minimum(ends, count), prepend=0)
-    parts: dict[str, list[Array]] = {name: [] for name in common}
-    for run, number in zip(runs, numbers, strict=True):
-        each = -(-int(number) // run.chains)
-        picked = run.resample(each, seed=int(rng.integers(2**31))) if each else run.variables
-        order = rng.permutation(each * run.chains)[:number]
-        for name in common:
-            flat = picked[name].reshape(-1, *shapes[0][name])
-            parts[name].append(flat[order])
-    drawn = {name: np.concatenate(values) for name, values in parts.items()}
-    return {**drawn, "model": np.repeat(np.arange(len(runs)), numbers)}
 
 
 def compared_by_loo(names: Sequence[str], runs: Sequence[EvidenceRun]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.digits import decimals
-from stanct.runs.averaging import averaged, averaged_draws, compared_by_loo
+from stanct.runs.averaging import averaged, compared_by_loo
 from stanct.runs.bayes_factor import HALF_WIDTH, STRENGTHS, BayesFactor
 from stanct.runs.caveats import (
     declared_data,
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 _PROBABILITIES = ("probability", "probability_low", "probability_high")
 # Amounts that programs lack are the same up to rounding.
 SAME = 1e-9
+# Columns of the table as text, so that a terminal shows it without a break.
+_HEADS = {
+    "std_error": "error", "log_bayes_factor": "log BF", "log_bayes_factor_error": "its error",
+    "probability_low": "2.5%", "probability_high": "97.5%",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,22 +139,6 @@ class Comparison(Reported):
             )
         return self.names.index(name)
 
-    @property
-    def log_bayes_factors(self) -> pd.DataFrame:
-        """Log Bayes factor of every model (row) over every other (column)."""
-        return self._pairs(lambda factor: factor.log)
-
-    @property
-    def log_bayes_factor_errors(self) -> pd.DataFrame:
-        """Standard errors of `log_bayes_factors`."""
-        return self._pairs(lambda factor: factor.std_error)
-
-    def _pairs(self, value: Any) -> pd.DataFrame:
-        import pandas as pd
-
-        rows = [[value(self.bayes_factor(a, b)) for b in self.names] for a in self.names]
-        return pd.DataFrame(rows, index=list(self.names), columns=list(self.names))
-
     def average(self, quantity: weighted.Quantity) -> Expectation:
         """Average of a quantity over all models, weighted by their posterior probabilities.
 
@@ -168,31 +157,6 @@ class Comparison(Reported):
             A model has no such variable, or shapes differ between models.
         """
         return averaged(self.runs, self.probability, quantity)
-
-    def draws(self, count: int = 4000, *, seed: int = 0) -> dict[str, Array]:
-        """Equally weighted draws from the average of the models.
-
-        A model gives as many draws as its posterior probability says.
-
-        Parameters
-        ----------
-        count
-            Number of draws.
-        seed
-            Seed of the resampling.
-
-        Returns
-        -------
-        dict
-            Variables that all models have, each of shape (count, ...), and ``"model"``, the
-            position of each draw's model in `names`.
-
-        Raises
-        ------
-        StanctError
-            No variable is common to all models with one shape.
-        """
-        return averaged_draws(self.runs, self.probability, count, seed)
 
     def loo(self) -> pd.DataFrame:
         """ArviZ's comparison by leave-one-out cross-validation, with stacking weights.
@@ -300,7 +264,7 @@ class Comparison(Reported):
         return f"{words} Not to be relied on: runs of which it is made have warnings."
 
     def __str__(self) -> str:
-        table = self.table.copy()
+        table = self.table.rename(columns=_HEADS)
         table["warnings"] = [text or "-" for text in table["warnings"]]
         text = table.to_string(float_format=lambda value: f"{value:.4f}")
         return "\n".join([self.verdict, "", text, *("" for _ in self.notes[:1]), *self.notes])

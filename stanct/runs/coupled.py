@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from stanct.path.base import Base
 from stanct.path.coupled import CoupledBias
 from stanct.runs.diagnostics import Check, transition_checks, transition_counts, weights_check
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.normalised import prior_mass_checks
+from stanct.runs.normalised import prior_mass_checks, with_prior_mass
 from stanct.runs.path_checks import mixing_checks, round_trips
 from stanct.runs.storage import Stored
 
@@ -47,7 +47,7 @@ class CoupledRun(EvidenceRun):
         Statistics of NUTS under CmdStan's names, each of shape (chains, draws).
 
     The other attributes are those of `Run`. `base` only gives coordinates on the path from the
-    prior. Add log ∫ p dθ there, which the program's statements tell, and the sum is log Z.
+    prior. Add log ∫ p dθ there, and the sum is log Z.
     """
 
     file_format: ClassVar[str] = "stanct coupled 1"
@@ -74,8 +74,7 @@ class CoupledRun(EvidenceRun):
         return self.provenance.get("log_prior_mass") or 0.0
 
     def _estimate(self) -> Evidence:
-        found = self.estimator.evidence(self.method)
-        return replace(found, log_z=found.log_z + self.log_prior_mass)
+        return with_prior_mass(self.estimator.evidence(self.method), self.provenance)
 
     @property
     def target_log_weights(self) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.errors import as_written, first_few
+from stanct.common.errors import as_written, counted, first_few
 from stanct.common.names import METHOD_NAMES
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
@@ -384,7 +384,7 @@ def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
     worst = int(ratio.argmin())
     return least(
         "modes", ratio[worst], VANISHED,
-        f"Mode {worst + 1} has {weight[worst]:.2g} of the weight, {pilots[worst]:.2g} by its "
-        f"pilots; {weight.size} known.",
+        f"Mode {worst + 1} has {100 * weight[worst]:.2g}% of the weight, "
+        f"{100 * pilots[worst]:.2g}% by its pilots; {counted(weight.size, 'mode')} known.",
         remedy,
     )  # fmt: skip

@@ -21,24 +21,6 @@ from stanct.runs.surveyed import searched_in_short
 from stanct.runs.verdicts import Check, no_log_z
 from stanct.work.blas import one_blas_thread
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def _forecasts(run: Run, came: float) -> pd.DataFrame | None:
-    """The forecasts of a run, in order, and what came of them; None without any."""
-    import pandas as pd
-
-    told = run.provenance.get("forecasts")
-    if not told:
-        return None
-    columns = ["at", "seconds", "gradients", "draws", "std_error"]
-    rows = {str(one["after"]): [one[name] for name in columns] for one in told}
-    seconds = run.provenance["seconds"]
-    rows["came"] = [seconds, seconds, run.gradients, run.draws, came]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(columns))
-    return table.astype({"at": float, "seconds": float, "std_error": float})
-
 
 def scans(chains: int, ends: Sequence[int]) -> tuple[Array, str]:
     """The cost of the first draws of each chain if only draws were counted."""
@@ -52,11 +34,6 @@ class DrawsRun(Run):
     remedy: ClassVar[str] = (
         "Use a method that estimates log Z, such as joint, gibbs, parallel_tempering or ais."
     )
-
-    @property
-    def forecast(self) -> pd.DataFrame | None:
-        """What the run foretold of its time, as `EvidenceRun.forecast`; `std_error` is NaN."""
-        return _forecasts(self, math.nan)
 
     if not TYPE_CHECKING:  # there is no such attribute, and this says why
 
@@ -111,17 +88,6 @@ class EvidenceRun(Run):
     def extra_estimates(self) -> dict[str, Evidence]:
         """The run's other estimates of log Z, label to estimate."""
         return {}
-
-    @property
-    def forecast(self) -> pd.DataFrame | None:
-        """What the run foretold of itself: a row for each forecast, and ``"came"`` for what came.
-
-        `at` is the time of the forecast, and `seconds` that of the whole run, both in seconds since
-        it began. `gradients` are those of the whole run, `draws` the kept ones of each chain, and
-        `std_error` is that of log Z, NaN where the first draws gave none. None where the method
-        made no forecast, and for runs that were extended.
-        """
-        return _forecasts(self, self.bare_evidence.std_error)
 
     def _length_check(self, evidence: Evidence) -> Check:
         """Check that the run is as long, or as precise, as was asked for."""

@@ -28,6 +28,7 @@ from stanct.runs.diagnostics import (
     weights_check,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
+from stanct.runs.normalised import with_prior_mass
 from stanct.runs.surveyed import AGAIN
 from stanct.runs.verdicts import least, most
 
@@ -51,7 +52,7 @@ class RungsRun(EvidenceRun):
         return self.provenance.get("log_prior_mass") or 0.0
 
     def _whole(self, evidence: Evidence) -> Evidence:
-        return replace(evidence, log_z=evidence.log_z + self.log_prior_mass)
+        return with_prior_mass(evidence, self.provenance)
 
     def _estimate(self) -> Evidence:
         return self._whole(self.estimator.evidence(self.method))

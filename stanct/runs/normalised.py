@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stanct.common.errors import first_few
+from stanct.estimates.path import Evidence
 from stanct.runs.verdicts import Check, check
 
 
@@ -45,10 +47,25 @@ def prior_mass_checks(facts: Mapping[str, Any]) -> tuple[Check, ...]:
         return ()
     return (
         check("prior_mass", np.inf, 0, False,
-              "The program does not tell the mass of its prior, and log Z takes it for 1.",
+              "The program does not tell the mass of its prior, a run on the prior alone did not "
+              "find it, and log Z takes it for 1.",
               "Normalise the priors that `TemperedModel.omissions` names, or use the default "
               "method, whose log Z does not need it."),
     )  # fmt: skip
+
+
+def with_prior_mass(evidence: Evidence, facts: Mapping[str, Any]) -> Evidence:
+    """An estimate along a path from the prior, with the prior's mass and the error of that.
+
+    A mass that is not known counts as 1.
+    """
+    mass, error = facts.get("log_prior_mass") or 0.0, facts.get("log_prior_mass_error", 0.0)
+    return replace(
+        evidence,
+        log_z=evidence.log_z + mass,
+        std_error=float(np.hypot(evidence.std_error, error)),
+        chain_log_z=tuple(value + mass for value in evidence.chain_log_z),
+    )
 
 
 def lacking(facts: Mapping[str, Any]) -> float:

@@ -11,7 +11,6 @@ import numpy as np
 
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError, counted
-from stanct.estimates.averages import Expectation, expectation
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.tail import Tail
 from stanct.runs.diagnostics import MORE, Check, agreement, agreement_check, check, weights_check
@@ -59,31 +58,6 @@ class PowerRun(RungsRun):
     log_prior: Array = field(repr=False)
     divergent: Array = field(repr=False)
     lost: Array = field(repr=False)
-
-    def wbic(self, observations: int) -> Expectation:
-        """Watanabe's (2013) widely applicable BIC, −E_β[log L] at β = 1 / log n.
-
-        It approximates −log Z to the order √(log n). The draws of the nearest β are reweighted.
-
-        Parameters
-        ----------
-        observations
-            n, the number of observations, at least 3.
-
-        Raises
-        ------
-        StanctError
-            `observations` is no such number.
-        """
-        whole = isinstance(observations, int | np.integer) and not isinstance(observations, bool)
-        if not whole or observations < 3:
-            raise StanctError(
-                f"observations must be a whole number of at least 3, not {observations!r}."
-            )
-        beta = 1 / math.log(observations)
-        nearest = 1 + int(np.abs(self.betas[1:] - beta).argmin())
-        delta = self.delta[..., nearest]
-        return expectation(delta, (self.betas[nearest] - beta) * delta, beta)
 
     def prior_sensitivity(self, powers: Sequence[float] = (0.8, 0.9, 1.1, 1.25)) -> pd.DataFrame:
         """How log Z changes when the prior p(θ) becomes p(θ)^a / ∫ p(θ)^a dθ (power-scaling).

@@ -16,7 +16,7 @@ from stanct.runs.run import Run
 from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
 
-WIDTH = 88
+WIDTH = 80
 
 # What each method does, as a predicate of its draws.
 _DONE = {
@@ -58,13 +58,14 @@ def _log_z(run: Run) -> str:
 def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
     yield ""
     does = _DONE.get(run.method, "sampled")
-    gradients = f"{run.gradients:,} gradients"
-    yield _told(
-        "Done",
-        f"{run.made_by} {does}: {counted(run.chains, 'chain')} of {run.draws} draws, {gradients}, "
-        f"{run.provenance['seconds']:.1f} s, engine {run.engine}, seed {run.settings['seed']}. "
-        + " ".join(decisions(run.provenance)),
-    )
+    made = [
+        f"{counted(run.chains, 'chain')} of {run.draws} draws", f"{run.gradients:,} gradients",
+        f"{run.provenance['seconds']:.1f} s", f"seed {run.settings['seed']}",
+    ]  # fmt: skip
+    if run.engine != "embedded":
+        made.insert(3, f"engine {run.engine}")
+    told = " ".join(decisions(run.provenance))
+    yield _told("Done", f"Method {run.made_by} {does}: {', '.join(made)}. {told}")
     told = [run.verdict.in_words, searched(run, spikes=False) if run.has_posterior else ""]
     if isinstance(run, EvidenceRun):
         told.insert(1, unchecked(run.provenance.get("omissions") or ()))

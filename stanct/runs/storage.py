@@ -160,7 +160,7 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
         checkpoint = (Path(folder) / "checkpoint.json").is_file()
         raise SavedRunError(
             f"{folder} is not a saved run: it has no run.json that tells of one.",
-            remedy="It is a checkpoint: stanct.salvage reads its draws."
+            remedy="It is a checkpoint: repeat the run's call with max_seconds=0 for its draws."
             if checkpoint
             else "Pass a folder written by run.save or by `stanct evidence --save`.",
         )

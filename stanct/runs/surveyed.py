@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, counted
 from stanct.estimates.modes import means_by_mode, mode_columns, mode_shares
 from stanct.estimates.naming import by_interest, label, places_of
 from stanct.estimates.path import Evidence
@@ -166,7 +166,7 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     spikes = {"spikes inside a mode are found if narrower by at most": finest}
     light = survey.get("unseen_of_any") or 0.0
     return {
-        "modes found": len(survey["log_evidence"]),
+        "modes found": len(survey["log_evidence"]) - survey.get("around", 0),
         "starts of the search": survey["starts"],
         "largest radius searched": survey["radius"],
         chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
@@ -192,15 +192,12 @@ def searched(run: Any, *, spikes: bool = True) -> str:
             "modes where no parameter tells anything of another. So each has a density of its own, "
             "with all of its modes, and their product has all that these make together."
         )
-    count = len(facts["log_evidence"])
-    modes = f"{count} mode{'s' * (count != 1)}"
+    around = facts.get("around", 0)  # a run that an earlier version saved has none
+    modes = counted(len(facts["log_evidence"]) - around, "mode")
     if not facts["starts"]:
-        known = f"No ascent told of modes: chains and approximations know {modes}"
-        if facts["unseen"] == 1:
-            return f"{known}, and how likely another is, is not known."
         return (
-            f"{known}. One more approximation would lie apart from the others with a chance of "
-            f"{facts['unseen']:.1%}. Along necks and ridges that is common, and tells of no mode."
+            "No ascent of the density ended at a mode, as is common in hierarchies. Chains and "
+            f"approximations know {modes}, and how likely another is, is not known."
         )
     chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
     of_any = facts.get("unseen_of_any", 0.0)
@@ -210,6 +207,7 @@ def searched(run: Any, *, spikes: bool = True) -> str:
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
         f"modes, found {modes} with at least a thousandth of the largest mass; the chance that one "
         f"more finds another such mode is {chance}{light}. "
+        + ("Wide mass around a mode counts as one more. " if around else "")
         + (_finest(facts.get("finest")) if spikes else "")
     ).rstrip()
 

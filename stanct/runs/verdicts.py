@@ -88,8 +88,8 @@ OF_THE_PROGRAM = tuple(name for name, kind in KINDS.items() if kind is _PROGRAM)
 
 # Those that pass if log Z, and what it rests on, is as good as its error says.
 _OF_THE_NUMBER = frozenset(
-    {"confirmed", "estimators", "few_tours", "pareto_k", "pareto_k_base", "tails", "thermodynamic"}
-    | {"two_stages"}
+    {"confirmed", "estimators", "few_tours", "normalised", "pareto_k", "pareto_k_base", "tails"}
+    | {"thermodynamic", "two_stages"}
 )
 
 
@@ -178,10 +178,17 @@ def no_log_z(checks: Iterable[Check]) -> str:
 
 
 def meaningful(checks: Iterable[Check]) -> list[Check]:
-    """The checks without those of log Z that passed although there is none."""
+    """The checks without those that mean nothing because there is no log Z, or no posterior.
+
+    What draws of a density without an end pass or fail tells nothing, and no other run mends it.
+    """
     checks = list(checks)
-    none = bool(no_log_z(checks))
-    return [one for one in checks if not (none and one.passed and one.name in _OF_THE_NUMBER)]
+    if not no_log_z(checks):
+        return checks
+    kept = [one for one in checks if not (one.passed and one.name in _OF_THE_NUMBER)]
+    if any(one.name == "improper" for one in failures(checks)):
+        kept = [one for one in kept if one.kind.mended_by == "you"]
+    return kept
 
 
 def mendable(checks: Iterable[Check]) -> list[str]:
@@ -239,6 +246,8 @@ class Verdict:
         if not failed:
             return f"All {self.checks} checks passed."
         count = f"{failed} check{'s' * (failed > 1)} of {self.checks} failed"
+        if "improper" in self.draws:
+            return f"There is no posterior: {count}."
         if not self.draws:
             return f"The draws may be used, but not log Z as the evidence: {count}."
         if not self.evidence:

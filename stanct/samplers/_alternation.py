@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -26,7 +25,6 @@ from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.path.course import Course
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
@@ -97,23 +95,6 @@ class Alternation(HmcMethod[TemperedRun]):
     def resume(self, job: Job, run: TemperedRun) -> TemperedRun:
         """Move the chains on from their last draws, with the frozen step sizes."""
         return self._kept(job, _Chains.resumed(job, self, run))
-
-    def _foretell(
-        self, chains: _Chains, number: int, done: Round, gradients: int, clock: Clock
-    ) -> None:
-        """Make a forecast from the last round of a warm-up."""
-        job, made = chains.job, done.delta.shape[1]
-        left = self.bootstrap - number
-        trial = Trial(
-            "the warm-up" if self.bootstrap == 0 else f"warm-up {number + 1}",
-            made,
-            gradients,
-            clock.seconds,
-            planned=left * (job.warmup + ROUND_DRAWS) * gradients / made,
-            beside=1,
-        )
-        effective = done.estimator.likely_effective
-        foretell(job, job.precision, chains.base, trial, lambda: done.error, effective)
 
     def _kept(self, job: Job, chains: _Chains) -> TemperedRun:
         """Make the kept draws under the frozen base, bias and step sizes."""
@@ -251,12 +232,8 @@ class _Chains:
         """Learn bias and step sizes in rounds of doubling length, and leave one frozen table."""
         for step, share in enumerate(DOUBLING):
             size = max(self.job.warmup * share // sum(DOUBLING), 2)
-            clock = Clock()
             out = self.drawn("warm-up", size, learn=True)
-            clock.stop()
             done = self.round(out, "warm-up", number, step)
-            if step == len(DOUBLING) - 1:
-                self.method._foretell(self, number, done, int(out.gradients.sum()), clock)
             self.bias = self.method.refitted_bias(done, self.uniform)
             pooled = kernels.pool_tables([member.table for member in self.members])
             for member in self.members:
@@ -268,15 +245,6 @@ class _Chains:
             member.rebase(self.job.density, self.base, base)
         self.base, self.bias = base, bias
 
-    def _after_first(
-        self, watch: Watch, clock: Clock, latest: list[list[kernels.GibbsOut]]
-    ) -> None:
-        """Make a forecast from the kept draws that every chain has made so far."""
-        beta, delta, _ = _so_far([[] for _ in latest], latest)
-        made = beta.shape[1]
-        trial = begun_trial(latest, lambda one: one.gradients.sum(), clock, made, "draws", beside=1)
-        watch.forecast = watch.foretell(self.job, trial, beta, delta)
-
     def final(
         self, base_draws: BaseDraws, precision: Precision, shelf: Shelf
     ) -> tuple[kernels.GibbsOut, bool]:
@@ -286,10 +254,8 @@ class _Chains:
         out, ahead, interrupted = None, precision.first, False
         with job.bar(len(self.members) * precision.first, job.method) as bar:
             watch = Watch(base_draws, 1, self.bias, precision, bar, job.execution)
-            tell = once_begun(partial(self._after_first, watch, Clock()))
 
             def seen(latest: list[list[kernels.GibbsOut]]) -> None:
-                tell(latest)
                 watch.show(lambda: _so_far(done, latest))
 
             def taken(lane: int, number: int, block: kernels.GibbsOut) -> kernels.GibbsOut:

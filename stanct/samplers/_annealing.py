@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -20,12 +19,10 @@ from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.settings import Flag, Ladder, Whole
-from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.path.base import Base
 from stanct.path.bias import sigmoidal_ladder
 from stanct.runs.particle import ParticleRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
@@ -83,12 +80,7 @@ class Annealing(HmcMethod[Result]):
         """
         start = job.start(sampled=True)
         up, streams = self._streams(job, start.base)
-        table, trial, weights = _learn(
-            job, replace(up, moves=self.moves(learn=True), resample=False), streams
-        )
-        aim = self._precision(job)
-        # Pilots are not resampled, and say nothing of the errors of particles that are.
-        foretell(job, aim, up.base, trial, lambda: np.nan if self.resample else _error(weights, 1))
+        table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
         job.lap("warmup")
         return self.annealed(job, up, streams, table), streams
 
@@ -141,13 +133,9 @@ class Annealing(HmcMethod[Result]):
                 "base": up.base,
             }
 
-        seen = once_begun(partial(self._after_first, job, up.base, precision, Clock()))
-
         def make(particles: int, bar: Bar) -> bool:
             sizes = [self.island] * (particles // self.island)
-            more, early = job.blocks(
-                "particles", up, streams, sizes, final=True, bar=bar, seen=seen
-            )
+            more, early = job.blocks("particles", up, streams, sizes, final=True, bar=bar)
             for chain, further in zip(blocks, more, strict=True):
                 chain.extend(further)
             job.ledger.gradients += int(joined_counts(more)[:, 0].sum())
@@ -168,27 +156,6 @@ class Annealing(HmcMethod[Result]):
                 "log_step": table.log_step.tolist(),
             },
         )
-
-    def _after_first(
-        self,
-        job: Job,
-        base: Base,
-        precision: Precision,
-        clock: Clock,
-        latest: list[list[Particles]],
-    ) -> None:
-        """Make a forecast from the islands that every stream has annealed so far."""
-        level = min(map(len, latest))
-        weights = joined_weights([chain[:level] for chain in latest])
-        made = weights.shape[1]
-        trial = begun_trial(latest, lambda one: one.tally.counts[0], clock, made, "particles")
-        island = self.island if self.resample else 1
-        foretell(job, precision, base, trial, lambda: _error(weights, island))
-
-
-def _error(log_weights: Array, island: int) -> float:
-    """Standard error of log Z from log weights of shape (chains, particles)."""
-    return mean_weight_evidence(log_weights, island, 0, "").std_error
 
 
 @dataclass(frozen=True)
@@ -329,21 +296,13 @@ def _resampled(population: kernels.Population, rng: np.random.Generator) -> kern
     return chosen
 
 
-def _learn(job: Job, pilot: Up, streams: list[Stream]) -> tuple[kernels.StepTable, Trial, Array]:
-    """Learn step sizes from pilot particles, pool them, and freeze them in every stream.
-
-    With them come what the particles of the last round took, and their log weights.
-    """
-    pooled, clock = streams[0].table, Clock()
-    blocks: list[list[Particles]] = []
+def _learn(job: Job, pilot: Up, streams: list[Stream]) -> kernels.StepTable:
+    """Learn step sizes from pilot particles, pool them, and freeze them in every stream."""
+    pooled = streams[0].table
     for _ in range(PILOT_ROUNDS):
-        clock.restart()
         blocks, _ = job.blocks("pilot", pilot, streams, [job.warmup], unit="particle")
-        clock.stop()
         job.ledger.gradients += int(joined_counts(blocks)[:, 0].sum())
         pooled = kernels.pool_tables([stream.table for stream in streams])
         for stream in streams:
             stream.table = kernels.copy_table(pooled)
-    spent = float(joined_counts(blocks)[:, 0].sum())
-    trial = Trial("the pilots", job.warmup, spent, clock.seconds)
-    return pooled, trial, joined_weights(blocks)
+    return pooled

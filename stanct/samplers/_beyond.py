@@ -17,7 +17,7 @@ from stanct.engines.embedded import DrawBlock
 from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.targets.integrable import endless, logarithms
+from stanct.targets.integrable import endless, logarithms, logits
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
@@ -63,15 +63,21 @@ def endless_along(
     users, inside = _as_written(target, inside[:: 1 + len(inside) // SOME])
     density, names = users.density, users.density.unconstrained_names
     scales = logarithms(users.program, names)
-    along, spent = endless_scales(density.log_density_gradients, inside, scales)
+    bounded = logits(users.program, names)
+    without = {name for one in users.omissions if one.improper for name in one.parameters}
+    flat = [
+        place
+        for place, name in enumerate(names)
+        if name.partition(".")[0] in without and place not in (*scales, *bounded)
+    ]
+    gradients = density.log_density_gradients
+    along, spent = endless_scales(gradients, inside, scales, bounded, flat)
     ledger.gradients += spent
     if not along:
         vectors: dict[str, list[int]] = {}
         for place, name in enumerate(names):
             vectors.setdefault(name.partition(".")[0], []).append(place)
-        along, spent = endless_beside_one(
-            density.log_density_gradients, inside, scales, list(vectors.values())
-        )
+        along, spent = endless_beside_one(gradients, inside, scales, list(vectors.values()))
         ledger.gradients += spent
     return [names[place] for place in along]
 

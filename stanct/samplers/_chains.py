@@ -9,7 +9,6 @@ halve their steps where necessary, and reject almost nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +24,6 @@ from stanct.common.settings import MOST_COUNTED, Real, Whole
 from stanct.engines.embedded import Nuts, heeding_interrupts
 from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias
-from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
@@ -39,11 +37,6 @@ from stanct.work.workers import warn_of
 Result = TypeVar("Result", covariant=True)
 
 BLOCK_DRAWS = 50
-# Blocks that are planned: the one that is made, and the one that chains may begin meanwhile.
-AHEAD = 2
-# Draws of each chain from which the first forecast of a stage is made.
-EARLY = 100
-
 # Factors on the adapted step size, used in turn once too many transitions were rejected.
 SHORT_STEPS = (0.5, 0.25, 0.125)
 # A transition with an acceptance below `REJECTED` is almost surely rejected. If the step size fits
@@ -88,7 +81,7 @@ class Chains:
 
 
 class Follower:
-    """Follows the draws of a stage; these tell no error of log Z, so that forecasts are of time."""
+    """Follows the draws of a stage."""
 
     def __init__(self, bar: Bar) -> None:
         self.bar = bar
@@ -97,39 +90,28 @@ class Follower:
         """How many further draws each chain makes, once all that were wanted are made."""
         return 0
 
-    def seen(self, blocks: list[NutsDraws], forecast: str) -> None:
-        """Take note of the blocks so far, after each one, and of a new forecast, if any."""
-        if forecast:
-            self.bar.note(forecast.removeprefix(", "))
-
-    def error(self, draws: NutsDraws) -> float:
-        """The standard error of log Z from draws."""
-        return math.nan
-
-    def effective(self, draws: NutsDraws) -> float:
-        """The effective draws on which means rest."""
-        return math.inf
+    def seen(self, blocks: list[NutsDraws]) -> None:
+        """Take note of the blocks so far, after each one."""
 
 
 @dataclass
 class StepSizes:
     """The factor on the step size of each block, through all stages of a run.
 
-    A block is planned while the one before it is made, so that chains need not wait for each other.
     The factor is 1 until more than `FEWEST` + `TOLERATED` × all transitions have been rejected. It
     then cycles through `SHORT_STEPS`. The centred eight schools need these short steps: of 24 runs
     with steps of 0.4 to 1 times the adapted one, 13 missed log Z by more than 1.96 of their errors.
     """
 
     short: bool = False
-    planned: int = 0
+    made: int = 0
     transitions: int = 0
     rejected: int = 0
 
     def factor(self) -> float:
-        """The factor on the step size of the next block that is planned."""
-        self.planned += 1
-        return SHORT_STEPS[self.planned % len(SHORT_STEPS)] if self.short else 1.0
+        """The factor on the step size of the next block."""
+        self.made += 1
+        return SHORT_STEPS[self.made % len(SHORT_STEPS)] if self.short else 1.0
 
     def heed(self, block: NutsDraws) -> None:
         """Count the rejections of a finished block."""
@@ -153,8 +135,8 @@ class Stages:
         Draws of the base for each draw, in a round and beside the kept draws; 0 for none.
     steps
         Factors on the step sizes of the blocks, updated by every block of every stage.
-    clock, warmed
-        The time of the current stage's draws, and the gradients of its warm-up.
+    warmed
+        The gradients of the current stage's warm-up.
     """
 
     job: Job = field(repr=False)
@@ -164,7 +146,6 @@ class Stages:
     copies: int = 1
     fixed_beta: Array | None = None
     steps: StepSizes = field(default_factory=StepSizes)
-    clock: Clock = field(default_factory=Clock)
     warmed: int = 0
 
     def run(
@@ -176,15 +157,13 @@ class Stages:
         follow: Callable[[Bar, Precision, BaseDraws], Follower],
         *,
         precision: Precision | None = None,
-        left: int | None = None,
         shelf: Shelf | None = None,
     ) -> Chains:
         """Warm the chains up, freeze their adaptation, and draw, also from the base.
 
         `name` stands in checkpoints and random streams. Chains begin at places, shape (chains,
         dimension), or at draws of the base inside the support. `follow` makes what follows the
-        draws. Without a stopping rule, the stage is a round, and so many are `left` after it. The
-        shelf takes x.
+        draws. Without a stopping rule, the stage is a round. The shelf takes x.
         """
         job, kept = self.job, precision is not None
         aim, per_draw = precision or Precision(None, self.round_size[1]), self.per_draw[kept]
@@ -195,23 +174,13 @@ class Stages:
         base_draws = job.base_draws(base, name)
         if per_draw:
             base_draws.begin(job.execution)
-        # Of several rounds, the first one and the last one make forecasts.
-        told = left is not None and name != "round 1"
         with job.bar(job.chains * aim.first, name) as bar:
             follower = follow(bar, aim, base_draws)
-
-            def seen(blocks: list[NutsDraws]) -> None:
-                nonlocal told
-                made, forecast = sum(block.delta.shape[1] for block in blocks), ""
-                if not told and made >= EARLY:
-                    told, after = True, f"{made} draws of {name}"
-                    forecast = self._foretell(after, blocks, base, follower, left)
-                follower.seen(blocks, forecast)
 
             warmup = job.warmup if kept else self.round_size[0]
             starts = _Starts(name, places, warmup, aim.first, kept, shelf or Shelf())
             sampler = nuts_sampler(job, base, bias, copies=self.copies, fixed_beta=self.fixed_beta)
-            blocks, step_size, cut = self._drawn(sampler, starts, bar, seen, follower.more)
+            blocks, step_size, cut = self._drawn(sampler, starts, bar, follower)
         if cut:
             aim.reason = ended_by()
         draws = NutsDraws.joined(blocks)
@@ -223,8 +192,6 @@ class Stages:
             count = per_draw * job.chains * draws.delta.shape[1]
             base_delta, cut = base_draws.kept(count, job.execution, cut=cut)
             job.ledger.evaluations += base_delta.size
-        if left == 0 and not cut:
-            self._foretell(name, [draws], base, follower, left, counted=True)
         return Chains(draws, step_size, base_delta, cut)
 
     def _drawn(
@@ -232,8 +199,7 @@ class Stages:
         sampler: NutsSampler,
         starts: _Starts,
         bar: Bar,
-        seen: Callable[[list[NutsDraws]], None],
-        more: Callable[[list[NutsDraws]], int],
+        follower: Follower,
     ) -> tuple[list[NutsDraws], float, bool]:
         """The blocks, the step size as adapted, and whether they ended early."""
         job, stage = self.job, starts.name
@@ -254,33 +220,23 @@ class Stages:
         inv_metric = np.exp(np.log(adapted.inv_metric).mean(axis=0))
         position, made = adapted.position, 0
         self.warmed = adapted.gradients
-        self.clock.restart()
-        ahead: list[Block] = []
         try:
-            with sampler.relay(job.chains) as relay:
-                while sizes or ahead:
-                    while sizes and len(ahead) < AHEAD:
-                        step = step_size * self.steps.factor()
-                        seed = stan_seed(draw_seed.spawn(1)[0])
-                        ahead.append(Block(seed, sizes.pop(0), step, inv_metric))
-                    now = ahead.pop(0)
-                    with heeding_interrupts():
-                        draw = partial(
-                            sampler.draw, position, now, nuts=self.nuts, relay=relay,
-                            following=ahead[0] if ahead else None,
-                        )  # fmt: skip
-                        block = job.once(
-                            f"{stage}: draws",
-                            lambda draw=draw, made=made: draw().on(starts.shelf, made),
-                        )
-                        position, made = block.end, made + now.draws
-                        blocks.append(block)
-                        self.steps.heed(block)
-                        bar.update(job.chains * now.draws)
-                        with self.clock.paused():
-                            seen(blocks)
-                        if not (sizes or ahead):
-                            sizes = block_sizes(more(blocks), BLOCK_DRAWS)
+            while sizes:
+                step = step_size * self.steps.factor()
+                now = Block(stan_seed(draw_seed.spawn(1)[0]), sizes.pop(0), step, inv_metric)
+                with heeding_interrupts():
+                    draw = partial(sampler.draw, position, now, nuts=self.nuts)
+                    block = job.once(
+                        f"{stage}: draws",
+                        lambda draw=draw, made=made: draw().on(starts.shelf, made),
+                    )
+                    position, made = block.end, made + now.draws
+                    blocks.append(block)
+                    self.steps.heed(block)
+                    bar.update(job.chains * now.draws)
+                    follower.seen(blocks)
+                    if not sizes:
+                        sizes = block_sizes(follower.more(blocks), BLOCK_DRAWS)
         except LostExecutorError as loss:
             if not (blocks and starts.kept):
                 raise
@@ -290,43 +246,9 @@ class Stages:
             if not blocks:
                 raise
             interrupted = True
-        self.clock.stop()
         if interrupted:
             job.execution.seal()
         return blocks, step_size, interrupted
-
-    def _foretell(
-        self,
-        after: str,
-        blocks: list[NutsDraws],
-        base: Base,
-        follower: Follower,
-        left: int | None,
-        *,
-        counted: bool = False,
-    ) -> str:
-        """Make a forecast from blocks of a stage; `counted` where the ledger has them."""
-        job, draws = self.job, NutsDraws.joined(blocks)
-        made, gradients = draws.delta.shape[1], self.copies * draws.gradients
-        warmup, length = self.round_size
-        planned = 0.0
-        if left is not None:
-            each, warming = gradients / made, self.copies * self.warmed / warmup
-            further = left * (warming * warmup + each * length)
-            planned = each * (length - made) + further + warming * job.warmup
-        trial = Trial(
-            after,
-            made,
-            gradients,
-            self.clock.seconds,
-            planned=planned,
-            beside=self.per_draw[True],
-            kept=made if left is None else 0,
-            uncounted=0 if counted else gradients + self.copies * self.warmed,
-            refitted=left is not None,
-        )
-        effective = partial(follower.effective, draws)
-        return foretell(job, job.precision, base, trial, lambda: follower.error(draws), effective)
 
 
 class _Starts(NamedTuple):

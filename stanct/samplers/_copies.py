@@ -127,9 +127,9 @@ class Copies(ABC):
         base, bias = job.nuts_base(start.base), self.first_bias(start)
         places: Array | None = None
         for number in range(self.rounds):
-            name, left = f"round {number + 1}", self.rounds - number - 1
+            name = f"round {number + 1}"
             follow = partial(self.follow, base, bias)
-            chains = stages.run(name, base, bias, places, follow, left=left)
+            chains = stages.run(name, base, bias, places, follow)
             if chains.cut:
                 raise interruption()
             done: Any = self.draft(chains.draws, chains.base_delta, base, bias)
@@ -243,9 +243,6 @@ class _OfPath(Follower):
         made = sum(block.delta.shape[1] for block in blocks)
         draft = partial(self._drafted, NutsDraws.joined(blocks))
         return further(self._job, self._aim, made, self.bar, draft)
-
-    def error(self, draws: NutsDraws) -> float:
-        return self._drafted(draws).estimator.evidence("").std_error
 
 
 def prior_by_speed(course: Course) -> CopyBias:

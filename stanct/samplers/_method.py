@@ -51,8 +51,6 @@ class Method(ABC, Generic[Result]):
         Whether the method can stop at a standard error of log Z (``target_se=``).
     by_nuts
         Whether the method runs NUTS, which CmdStan can run on a generated program (``engine=``).
-    cmdstan_first
-        Whether ``engine="auto"`` stands for CmdStan where one is found.
     loops
         Names of the compiled loops of `stanct.kernels` that the method calls, in the order of their
         first calls. On a first run another process compiles them while the base is being found.
@@ -73,7 +71,6 @@ class Method(ABC, Generic[Result]):
     least_warmup: ClassVar[int] = 0
     aims: ClassVar[bool] = False
     by_nuts: ClassVar[bool] = False
-    cmdstan_first: ClassVar[bool] = True
     loops: ClassVar[tuple[str, ...]] = ()
     thins: ClassVar[bool] = False
     in_two_stages: ClassVar[bool] = False

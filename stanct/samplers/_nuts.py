@@ -8,7 +8,7 @@ one of the user's program. Python functions can be tempered in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -30,7 +30,6 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
 from stanct.work.execution import Borrow, Execution, Stopped
-from stanct.work.relay import Relay, Step
 from stanct.work.shelf import Shelf
 
 
@@ -133,7 +132,7 @@ _ARRAYS = ("z", "u", "delta")
 class Block(NamedTuple):
     """How a block is made, with frozen step size and inverse metric, shape (dimension,).
 
-    Every chain derives its own stream from the seed, which no other block of a relay has.
+    Every chain derives its own stream from the seed.
     """
 
     seed: int
@@ -147,17 +146,7 @@ class NutsSampler(Protocol):
 
     def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted: ...
 
-    def relay(self, chains: int) -> AbstractContextManager[Relay[_Made] | None]: ...
-
-    def draw(
-        self,
-        positions: Array,
-        block: Block,
-        *,
-        nuts: Nuts,
-        relay: Relay[_Made] | None = None,
-        following: Block | None = None,
-    ) -> NutsDraws: ...
+    def draw(self, positions: Array, block: Block, *, nuts: Nuts) -> NutsDraws: ...
 
 
 def nuts_sampler(
@@ -207,11 +196,7 @@ class CmdStanNuts:
         """Warm chains up; see `CmdStan.adapt`."""
         return self.engine.adapt(self.recipe, positions, self.shapes, **settings)
 
-    def relay(self, chains: int) -> AbstractContextManager[Relay[_Made] | None]:
-        """Nothing, because CmdStan runs all chains of a block at once."""
-        return nullcontext()
-
-    def draw(self, positions: Array, block: Block, *, nuts: Nuts, **_: Any) -> NutsDraws:
+    def draw(self, positions: Array, block: Block, *, nuts: Nuts) -> NutsDraws:
         """Draw a block; see `CmdStan.draw`."""
         made = self.engine.draw(self.recipe, positions, self.shapes, nuts=nuts, **block._asdict())
         return self._read(made)
@@ -257,29 +242,10 @@ class CompiledNuts:
         steps, metrics, ends, gradients = zip(*found, strict=True)
         return Adapted(np.array(steps), np.array(metrics), np.array(ends), sum(gradients))
 
-    def relay(self, chains: int) -> AbstractContextManager[Relay[_Made]]:
-        """Lend what lets a chain begin the next block before all chains have ended this one."""
-        return self.execution.relay("draws", chains, _end_of)
-
-    def draw(
-        self,
-        positions: Array,
-        block: Block,
-        *,
-        nuts: Nuts,
-        relay: Relay[_Made] | None = None,
-        following: Block | None = None,
-    ) -> NutsDraws:
-        """Draw a block with step size and metric frozen; chains continue from `positions`.
-
-        With a relay, they may then begin the block that is `following`.
-        """
-        if relay is None:
-            with self.relay(len(positions)) as relay:
-                return self.draw(positions, block, nuts=nuts, relay=relay)
-        now = self._step(block, nuts)
-        then = None if following is None else self._step(following, nuts)
-        found = relay.step(now, [*positions], then)
+    def draw(self, positions: Array, block: Block, *, nuts: Nuts) -> NutsDraws:
+        """Draw a block with step size and metric frozen; chains continue from `positions`."""
+        work = partial(_draw, self._movers(nuts), block)
+        found = self.execution.each("draws", work, _places(positions, block.seed))
         w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
         of_z = self.copies * self.base.dimension
         z, u = w[..., :of_z], w[..., of_z:]
@@ -289,9 +255,6 @@ class CompiledNuts:
             u, delta = u[..., 0], delta[..., 0]
         named = {name: statistics[..., k] for k, name in enumerate(STATISTICS)}
         return NutsDraws(z, u, delta, named)
-
-    def _step(self, block: Block, nuts: Nuts) -> Step:
-        return Step(block.seed, partial(_draw, self._movers(nuts), block))
 
     def _movers(self, nuts: Nuts) -> _Movers:
         fixed = np.zeros(0) if self.fixed_beta is None else self.fixed_beta
@@ -343,19 +306,12 @@ def _warm_up(
         return lane.warm_up(warmup, target_accept, stopped)
 
 
-# Draws of a chain: w, δ and statistics, one row for each draw.
-_Made = tuple[Array, Array, Array]
-
-
-def _draw(movers: _Movers, block: Block, chain: int, position: Array, _stopped: Stopped) -> _Made:
+def _draw(
+    movers: _Movers, block: Block, place: _Place, _stopped: Stopped
+) -> tuple[Array, Array, Array]:
     """Make the next draws of a chain; see `_Lane.draws`."""
-    with movers.lane(_Place(position, (block.seed, chain))) as lane:
+    with movers.lane(place) as lane:
         return lane.draws(block.draws, block.step_size, block.inv_metric, halving=True)
-
-
-def _end_of(made: _Made) -> Array:
-    """Where a chain stands after these draws."""
-    return made[0][-1]
 
 
 @dataclass

@@ -108,24 +108,6 @@ class Precision:
         """Draws of each chain before the first look."""
         return self.draws if self.target_se is None else min(self._whole(self.begin), self.limit)
 
-    def planned(self, draws: int, std_error: float, effective: float = math.inf) -> int:
-        """Draws of each chain that are expected, given the error from the first few of them."""
-        if self.target_se is None or not math.isfinite(std_error):
-            return self.limit
-        # The second of two small errors comes after a tenth more draws.
-        needed = self.growth * draws * self._too_large(std_error, effective) ** 2
-        least = min(self._whole(self.growth * self.first), self.limit)
-        return min(max(self._whole(needed), least), self.limit)
-
-    def looks_until(self, draws: int) -> list[int]:
-        """Draws of each chain at the looks of a run that ends with so many, by the 1/√n law."""
-        if self.target_se is None:
-            return []
-        looks = [self.first]
-        while looks[-1] < draws:
-            looks.append(min(self._whole(self._next(looks[-1], draws / self.growth)), draws))
-        return looks
-
     def _next(self, draws: float, expected: float) -> float:
         """Draws of each chain at the look after this one, before the target is reached.
 

@@ -59,11 +59,6 @@ class Round:
         """The course of the round's own path, base draws included."""
         return self.estimator.course(beta_grid(101))
 
-    @property
-    def error(self) -> float:
-        """Standard error of log Z."""
-        return self.estimator.evidence("").std_error
-
 
 def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.Generator) -> Array:
     """Whitened draws of the base inside the target's support, shape (count, D).

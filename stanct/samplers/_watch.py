@@ -15,8 +15,6 @@ from stanct.estimates.tours import ENOUGH_TOURS, Tours
 from stanct.estimates.weighted import least_effective
 from stanct.path.bias import AnyBias, regenerates
 from stanct.runs.path_checks import path_checks
-from stanct.samplers._forecast import Trial, foretell
-from stanct.samplers._job import Job
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
 from stanct.work.execution import Execution
@@ -33,7 +31,7 @@ class Watch:
     """Follows the estimate of log Z along the draws of a frozen chain on the continuous path.
 
     The displayed text never changes the draws. `base_draws`, so many for each draw of a chain, are
-    those of the run, so no evaluation is repeated. `forecast` follows the text.
+    those of the run, so no evaluation is repeated.
     """
 
     def __init__(
@@ -51,7 +49,6 @@ class Watch:
         self.precision = precision
         self.bar = bar
         self.execution = execution
-        self.forecast = ""
         self._started = time.perf_counter()
         self._next = self._started + LEAST_WAIT
 
@@ -69,7 +66,7 @@ class Watch:
             with np.errstate(all="ignore"):
                 evidence = self._estimator(beta, delta).evidence("")
             rate = gradients / (began - self._started)
-            self.bar.note(live_text(beta, evidence, rate) + self.forecast)
+            self.bar.note(live_text(beta, evidence, rate))
         except Exception:  # a failing display must not lose draws
             self.bar.note("")
         done = time.perf_counter()
@@ -107,19 +104,6 @@ class Watch:
         failed += ("few_tours",) * (tours is not None and tours < ENOUGH_TOURS)
         effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
         return evidence.std_error, failed, effective
-
-    def foretell(self, job: Job, trial: Trial, beta: Array, delta: Array) -> str:
-        """Make a forecast from the β and δ of a trial; see `_forecast.foretell`."""
-        error, effective = partial(self.error, beta, delta), partial(self.effective, beta, delta)
-        return foretell(job, self.precision, self.base_draws.base, trial, error, effective)
-
-    def error(self, beta: Array, delta: Array) -> float:
-        """Standard error of log Z from draws so far, with as many draws of the base as usual."""
-        return self._estimator(beta, delta).evidence("").std_error
-
-    def effective(self, beta: Array, delta: Array) -> float:
-        """Effective draws on which means are likely to rest, from draws so far."""
-        return self._estimator(beta, delta).likely_effective()
 
     def _estimator(self, beta: Array, delta: Array) -> PathEstimator:
         tours = Tours.after(beta == 0) if regenerates(self.bias) else None

@@ -29,12 +29,10 @@ from stanct import kernels
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError
 from stanct.common.settings import MOST_COUNTED, Real, Whole
-from stanct.estimates.mean_weight import mean_weight_evidence
 from stanct.kernels import Flow, Problem, Swarm, make_problem, make_scratch, make_swarm
 from stanct.path.base import Base
 from stanct.runs.adiabatic import AdiabaticRun, energy_error
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method
@@ -268,15 +266,11 @@ def _learn(
 ) -> _Means:
     """Learn E_β[δ] from whole ensembles, and reduce the step until its energy error is small."""
     job.ledger.gradients += learned.gradients
-    clock, spent, log_weights = Clock(), 0, np.zeros((0, 1))
     for _ in range(STEP_TRIES):
         work = _Cool(job.borrow, base, method, learned)
-        clock.restart()
         blocks, _ = job.blocks("pilot", work, streams, [job.warmup], unit="trajectory")
-        clock.stop()
         swarms = [chain[0] for chain in blocks]
-        spent = int(sum(swarm.counts[0] for swarm in swarms))
-        job.ledger.gradients += spent
+        job.ledger.gradients += int(sum(swarm.counts[0] for swarm in swarms))
         delta = np.concatenate([swarm.delta for swarm in swarms])
         log_weights = np.concatenate([swarm.log_weights for swarm in swarms])
         flow_log_z = np.concatenate([swarm.flow_log_z for swarm in swarms])
@@ -290,16 +284,6 @@ def _learn(
         # The integrator is of second order.
         shrink = 0.8 * np.sqrt(ENERGY_ERROR / error) if np.isfinite(error) else 0.5
         learned = replace(learned, step=learned.step * max(float(shrink), 0.25))
-    # Trajectories that count are also heated.
-    trial = Trial("the pilots", job.warmup, spent, clock.seconds, factor=2.0)
-    weights = log_weights[:, -1].reshape(job.chains, -1)
-    foretell(
-        job,
-        method.precision(job),
-        base,
-        trial,
-        lambda: mean_weight_evidence(weights, 1, 0, "").std_error,
-    )
     return learned
 
 

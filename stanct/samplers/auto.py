@@ -26,7 +26,7 @@ from stanct.bases.recipes import AUTO, RECIPES
 from stanct.bases.score import SCORED, Score
 from stanct.common.arrays import log_sum_exp
 from stanct.common.deadline import out_of_time
-from stanct.common.errors import LostExecutorError
+from stanct.common.errors import LostExecutorError, counted
 from stanct.common.names import MODES
 from stanct.common.seeds import Seeds
 from stanct.common.settings import Flag, Real, Whole
@@ -142,7 +142,6 @@ class Auto(Method[TemperedRun]):
     # Those of its search come first; NUTS may not be wanted.
     loops: ClassVar[tuple[str, ...]] = "evaluate", "anneal", "evaluate_extended", "nuts_draws"
     # CmdStan's NUTS cannot halve single steps, which necks of funnels need.
-    cmdstan_first: ClassVar[bool] = False
 
     max_gradients: Annotated[int, Whole(0)] = 3_000_000
     enough_se: Annotated[float, Real(0)] = 0.02
@@ -276,7 +275,8 @@ def _choice(job: Job, start: FittedBase) -> _Step:
             )
     if score is None:
         score = Score.of(job.base_delta(start.base, SCORED, "trial"))
-    seen = f"{score.even:.0%} of its draws count, the largest {score.largest:.2g} times the mean"
+    largest = float(f"{score.largest:.2g}")
+    seen = f"{score.even:.0%} of its draws count, the largest {largest:,.10g} times the mean"
     if (job.recipe or RECIPES[AUTO]).believes(score):
         why = f"{_shape(start)} is nearly the density: {seen}"
         return _Step(_INDEPENDENT, _independent_draws(job, start.base.dimension), why)
@@ -314,7 +314,10 @@ def _modes(survey: Survey) -> str:
     log_mass = survey.log_evidence
     share = 100 * np.exp(log_mass - log_sum_exp(log_mass))
     known = " : ".join(f"{one:.0f}" for one in share[:NAMED])
-    return f"{len(share)} modes, {known}{' …' if len(share) > NAMED else ''}"
+    around = survey.sought.around
+    count = counted(len(share) - around, "mode")
+    wide = f" and wide mass around {'it' if count == '1 mode' else 'them'}" if around else ""
+    return f"{count}{wide}, {known}{' …' if len(share) > NAMED else ''}"
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,7 +26,6 @@ from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._watch import Watch
@@ -164,11 +162,9 @@ class Independence(Method[TemperedRun]):
             dear = precision.effective > 0 and gradients_per_draw(base) > 0
             beside = BESIDE if dear else 1.0
             watch = Watch(base_draws, beside, bias, precision, bar, job.execution)
-            tell = once_begun(partial(_after_first, job, watch, Clock(), chains, first))
 
             def seen(latest: list[list[Proposals]]) -> None:
                 _take(chains, latest, len(done[0]))
-                tell(latest)
 
             try:
                 while ahead:
@@ -276,22 +272,6 @@ class _Chain:
         self._count = start + count
         beta = self._bias.sample_beta(delta, found.uniforms[:, 1:].T)
         return numbers, beta, delta, np.array(probability)
-
-
-def _after_first(
-    job: Job,
-    watch: Watch,
-    clock: Clock,
-    chains: list[_Chain],
-    first: int,
-    latest: list[list[Proposals]],
-) -> None:
-    """Make a forecast from the kept draws that every chain has made so far."""
-    _, beta, delta, _ = _draws(chains, first)
-    made, calls = beta.shape[1], sum(len(b.delta) for c in latest for b in c)
-    seconds = clock.seconds * beta.size / calls  # some chains may be ahead of the others
-    trial = Trial(f"{made} draws", made, beta.size, seconds, beside=1, kept=made, valued=True)
-    watch.foretell(job, trial, beta, delta)
 
 
 def _take(chains: list[_Chain], latest: list[list[Proposals]], earlier: int) -> None:

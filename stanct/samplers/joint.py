@@ -141,9 +141,9 @@ class Joint(NutsMethod[Result]):
         bias = replace(own or Bias.linear(start.log_zeta), atom=share)
         places: Array | None = None
         for number in range(self.bootstrap):
-            name, left = f"round {number + 1}", self.bootstrap - number - 1
+            name = f"round {number + 1}"
             follow = partial(_Watched, job, bias, ROUND_BASE_DRAWS, Shelf())
-            drawn = stages.run(name, base, bias, places, follow, left=left)
+            drawn = stages.run(name, base, bias, places, follow)
             if drawn.cut:
                 raise interruption()
             done = Round(base, bias, drawn.draws.z, drawn.draws.delta, drawn.base_delta)
@@ -218,16 +218,9 @@ class _Watched(Follower):
             shelf.all(drawn.z, draws), expit(drawn.u), drawn.delta, shelf.kept(draws)
         )
 
-    def seen(self, blocks: list[NutsDraws], forecast: str) -> None:
+    def seen(self, blocks: list[NutsDraws]) -> None:
         def draws() -> tuple[Array, Array, int]:
             drawn = NutsDraws.joined(blocks)
             return expit(drawn.u), drawn.delta, drawn.gradients
 
-        self._watch.forecast = forecast or self._watch.forecast
         self._watch.show(draws)
-
-    def error(self, draws: NutsDraws) -> float:
-        return self._watch.error(expit(draws.u), draws.delta)
-
-    def effective(self, draws: NutsDraws) -> float:
-        return self._watch.effective(expit(draws.u), draws.delta)

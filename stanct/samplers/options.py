@@ -42,8 +42,9 @@ class Options(TypedDict, total=False):
     chains
         Number of independent chains, ladders or streams of particles; 4 by default.
     draws
-        Kept iterations of each chain. The default depends on the method. Without `draws` and
-        `target_se`, the method auto stops earlier where it has enough; see `Auto`.
+        Kept iterations of each chain: 200 with 4 chains keep 800. The default depends on the
+        method. Without `draws` and `target_se`, the method auto stops earlier where it has enough;
+        see `Auto`.
     warmup
         Adaptation iterations of each chain. The default depends on the method.
     target_se
@@ -74,12 +75,12 @@ class Options(TypedDict, total=False):
     log_zeta
         Guess at log Z that accompanies a base of your own. It only starts the bias.
     engine
-        Engine of NUTS in the methods joint and pseudo_extended. ``"cmdstan"`` or a `CmdStan` runs
-        the generated program. ``"opencl"`` builds it for the first GPU, or else for the first
-        OpenCL device; ``CmdStan.here(opencl=(1, 0))`` names a platform and a device.
-        ``"embedded"`` runs compiled kernels on the embedded engine's density, as all other methods
-        do. ``"auto"`` selects CmdStan for these two methods if it is found and there is no
-        executor, and otherwise the embedded engine. The run records the choice.
+        What runs the chains. ``"auto"``, the default, is the embedded engine, which compiles
+        nothing, also where a CmdStan is installed. In the methods auto, joint, pseudo_extended and
+        extended_hamiltonian, ``"cmdstan"`` or a `CmdStan` compiles the generated program and runs
+        its own NUTS on it, which pays where `reduce_sum` shares long gradients among threads.
+        ``"opencl"`` builds it for the first GPU, or else for the first OpenCL device;
+        ``CmdStan.here(opencl=(1, 0))`` names a platform and a device.
     threads
         Number of chains that run at once; by default the number of cores. With CmdStan and a
         program that has `reduce_sum`, each chain has ``threads // chains`` threads. With an
@@ -102,15 +103,14 @@ class Options(TypedDict, total=False):
     store
         Folder, new or empty, to which the kept draws go as they are made, in the methods of `thin`.
         Memory then does not grow with them, and `z` and large variables of the run map files. Until
-        the run ends, the folder is a checkpoint: repeat the call after a kill, or read the finished
-        draws by `stanct.salvage`. At the end it is a saved run, for `stanct.load`.
+        the run ends, the folder is a checkpoint: repeat the call after a kill, or with
+        ``max_seconds=0`` for the finished draws. At the end it is a saved run, for `stanct.load`.
     max_seconds
         Time in seconds after which the run ends with the draws that are finished, and a failed
         check ``"max_seconds"`` says so. It is an error if the time passes before every chain has
         draws that count. The user's variables take a little more time, and estimates and checks are
-        made when they are asked for: with millions of draws, that takes seconds. The run's
-        forecasts say beforehand if the time will not suffice. With 0 and a checkpoint, the run has
-        what the checkpoint holds.
+        made when they are asked for: with millions of draws, that takes seconds. With 0 and
+        a checkpoint, the run has what the checkpoint holds.
     progress
         Whether the progress is shown on stderr: bars on a terminal, elsewhere a line now and then.
     """

@@ -9,9 +9,8 @@ rounds refit the base. Everything is frozen before the final scans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,22 +20,18 @@ from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import MODES
 from stanct.common.settings import Flag, Ladder, Whole
-from stanct.estimates.ladder import LadderEstimator, equal_rejection
+from stanct.estimates.ladder import equal_rejection
 from stanct.path.base import Base
 from stanct.runs.ladder import LadderRun
 from stanct.samplers import _lanes as lanes
-from stanct.samplers._forecast import Clock, Trial, begun_trial, foretell, once_begun
 from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
-from stanct.samplers._precision import Precision
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
 from stanct.work.progress import Bar
 
 BLOCK = 50
-# Kept scans of each ladder from which the second forecast is made.
-EARLY = 100
 DOUBLING = (1, 1, 2, 4, 8)
 FIRST_RUNGS = 12
 # About 2 Λ rungs are best for round trips. A few more make the steps of the evidence smaller.
@@ -91,12 +86,12 @@ class ParallelTempering(HmcMethod[LadderRun]):
         start = job.start(bootstrap=self.bootstrap, sampled=True)
         ladders = _Ladders.started(job, self, start.base)
         for number in range(self.bootstrap):
-            ladders.adapt(number)
+            ladders.adapt()
             done = ladders.scanned(f"round {number + 1}", ROUND_DRAWS)
             flat = done.z.reshape(-1, start.base.dimension)
             ladders.rebase(ladders.base.refitted(flat, least_shrinkage=start.least_shrinkage))
         job.lap("bootstrap")
-        ladders.adapt(self.bootstrap)
+        ladders.adapt()
         job.lap("warmup")
         return self._kept(job, ladders)
 
@@ -129,11 +124,8 @@ class ParallelTempering(HmcMethod[LadderRun]):
                 "base": ladders.base,
             }
 
-        tell = partial(ladders.after_first, Clock(), precision)
-        seen = once_begun(tell, blocks=EARLY // BLOCK)
-
         def make(scans: int, bar: Bar) -> bool:
-            looks.append(ladders.scanned("ladders", scans, final=True, bar=bar, seen=seen))
+            looks.append(ladders.scanned("ladders", scans, final=True, bar=bar))
             return looks[-1].interrupted
 
         found, early = until_precise(
@@ -149,11 +141,6 @@ class ParallelTempering(HmcMethod[LadderRun]):
                 "log_step": ladders.members[0].table.log_step.tolist(),
             },
         )
-
-
-def _error(betas: Array, delta: Array) -> float:
-    """Standard error of log Z from δ of shape (chains, scans, K)."""
-    return LadderEstimator(betas, delta).evidence("").std_error
 
 
 @dataclass
@@ -302,17 +289,12 @@ class _Ladders:
             member.place(self.job.density, base, base.whiten(x))
         self.base = base
 
-    def adapt(self, number: int) -> None:
-        """Warm up in rounds of doubling length, and leave a frozen ladder.
-
-        `number` is the number of warm-ups before.
-        """
-        method, job = self.method, self.job
-        for step, share in enumerate(DOUBLING):
+    def adapt(self) -> None:
+        """Warm up in rounds of doubling length, and leave a frozen ladder."""
+        job = self.job
+        for share in DOUBLING:
             size = max(job.warmup * share // sum(DOUBLING), 2)
-            spent, clock = job.ledger.gradients, Clock()
             done = self.scanned("warm-up", size, learn=True)
-            clock.stop()
             rejection = done.rejection.mean(axis=0)
             if not np.isfinite(rejection).all():
                 raise SamplingError(
@@ -326,31 +308,7 @@ class _Ladders:
             for member in self.members:
                 member.table = kernels.copy_table(pooled)
                 member.place(job.density, self.base, member.inside()[nearest])
-            old, self.betas = self.betas, new
-            if step == len(DOUBLING) - 1:
-                each = (job.ledger.gradients - spent) / size
-                factor = (new.size - 1) / (old.size - 1)
-                left = method.bootstrap - number
-                trial = Trial(
-                    "the warm-up" if method.bootstrap == 0 else f"warm-up {number + 1}",
-                    size,
-                    each * size,
-                    clock.seconds,
-                    planned=factor * left * (job.warmup + ROUND_DRAWS) * each,
-                    factor=factor,
-                )
-                error = partial(_error, old, done.delta)
-                foretell(job, job.precision, self.base, trial, error)
-
-    def after_first(
-        self, clock: Clock, precision: Precision, latest: list[list[kernels.LadderOut]]
-    ) -> None:
-        """Make a forecast from the kept scans that every ladder has made so far."""
-        level = min(map(len, latest))
-        known = [np.concatenate([block.delta for block in ladder[:level]]) for ladder in latest]
-        trial = begun_trial(latest, lambda one: one.gradients.sum(), clock, len(known[0]), "scans")
-        error = partial(_error, self.betas, np.stack(known))
-        foretell(self.job, precision, self.base, trial, error)
+            self.betas = new
 
     def _adapted(self, rejection: Array) -> Array:
         """Rungs of equal rejection, or the user's."""
@@ -368,7 +326,6 @@ class _Ladders:
         learn: bool = False,
         final: bool = False,
         bar: Bar | None = None,
-        seen: Callable[[list[list[kernels.LadderOut]]], None] | None = None,
     ) -> _Scans:
         """Scan every ladder, in blocks."""
         method = self.method
@@ -382,7 +339,7 @@ class _Ladders:
         )
         sizes = lanes.block_sizes(scans, BLOCK)
         blocks, interrupted = self.job.blocks(
-            label, work, self.members, sizes, unit="scan", final=final, bar=bar, seen=seen
+            label, work, self.members, sizes, unit="scan", final=final, bar=bar
         )
         spent = sum(block.gradients.sum() for chain in blocks for block in chain)
         self.job.ledger.gradients += int(spent)

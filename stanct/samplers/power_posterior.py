@@ -26,7 +26,6 @@ from stanct.estimates.ladder import LadderEstimator
 from stanct.path.base import Base
 from stanct.path.coupled import CoupledBias
 from stanct.runs.power import PowerRun
-from stanct.samplers._forecast import Clock, Trial, foretell
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._lanes import whole_chain
 from stanct.samplers._looks import until_precise
@@ -38,9 +37,6 @@ from stanct.targets.program_target import ProgramTarget, make_density
 from stanct.targets.recipes import prior_likelihood_recipe, recipe
 from stanct.work.progress import Bar
 
-# Powers after which the first forecast is made.
-TIMED = 3
-# Draws of each chain in a pilot.
 PILOT_DRAWS = 100
 # Draws of each chain in the first of several passes, and the least growth of all draws with a
 # further one: every pass warms up again.
@@ -107,7 +103,7 @@ class PowerPosterior(Method[PowerRun]):
         short = replace(job, plan=replace(job.plan, warmup=self.least_warmup))
         start_at = base.unwhiten(job.places(base))
         with job.bar(job.chains * self.betas.size * PILOT_DRAWS, "pilot") as bar:
-            rungs = self._pass(short, parts, 1, PILOT_DRAWS, start_at, base=base, bar=bar)
+            rungs = self._pass(short, parts, 1, PILOT_DRAWS, start_at, bar=bar)
         ladder = LadderEstimator(self.betas, np.stack([rung.delta for rung in rungs], axis=-1))
         return ladder.curve().log_z, [rung.x[:, -1] for rung in rungs]
 
@@ -141,7 +137,7 @@ class PowerPosterior(Method[PowerRun]):
 
         def make(draws: int, bar: Bar) -> bool:
             before = passes[-1] if passes else start_at
-            done = self._pass(job, parts, len(passes), draws, before, base=base, bar=bar)
+            done = self._pass(job, parts, len(passes), draws, before, bar=bar)
             passes.append(done)
             return False
 
@@ -166,7 +162,6 @@ class PowerPosterior(Method[PowerRun]):
         draws: int,
         before: list[_Rung] | Array,
         *,
-        base: Base,
         bar: Bar,
     ) -> list[_Rung]:
         """The chains of every power, from the posterior to the prior; the prior comes first.
@@ -177,11 +172,8 @@ class PowerPosterior(Method[PowerRun]):
             Number of the pass, from 0.
         before
             The pass before, where chains go on; in the first pass where those at β = 1 begin.
-        base
-            The base, which forecasts need.
         """
         rungs: list[_Rung] = []
-        clocks = [Clock()]
         places = before if isinstance(before, np.ndarray) else before[-1].x[:, -1]
         for k in range(self.betas.size - 1, -1, -1):
             name = (k,) if number == 0 else (k, number)
@@ -193,42 +185,8 @@ class PowerPosterior(Method[PowerRun]):
             rungs.append(rung)
             places = rung.x[:, -1]
             bar.update(job.chains * draws)
-            clocks[-1].stop()
-            clocks.append(Clock())
-            if number == 0 and len(rungs) in (TIMED, max(TIMED, self.betas.size // 2)):
-                self._foretell(job, base, rungs, draws, [clock.seconds for clock in clocks[:-1]])
         rungs.reverse()
         return rungs
-
-    def _foretell(
-        self, job: Job, base: Base, rungs: list[_Rung], draws: int, seconds: list[float]
-    ) -> None:
-        """Make a forecast from the powers so far, the largest first.
-
-        The first power is not timed, because it may wait for a compiler.
-        """
-        precision = self._precision(job)
-        spent = sum(rung.gradients for rung in rungs)
-        timed = sum(rung.gradients for rung in rungs[1:]) / sum(seconds[1:])
-        each = spent / len(rungs)  # of one power
-        done = len(rungs) / self.betas.size
-        trial = Trial(
-            f"{len(rungs)} of {self.betas.size} powers",
-            draws,
-            each * self.betas.size,
-            each * self.betas.size / timed,
-            kept=round(done * draws),
-            uncounted=0,
-        )
-        known = np.stack([rung.delta for rung in reversed(rungs)], axis=-1)
-
-        def error() -> float:
-            if len(rungs) <= TIMED:
-                return np.nan
-            betas = self.betas[-len(rungs) :]
-            return _total_error(LadderEstimator(betas, known))
-
-        foretell(job, precision, base, trial, error)
 
     def _precision(self, job: Job) -> Precision:
         """The stopping rule: every look costs a pass with a warm-up."""
@@ -292,14 +250,6 @@ class _Rung:
         x = np.concatenate([rung.x for rung in passes], axis=1)
         delta = np.concatenate([rung.delta for rung in passes], axis=1)
         return cls(x, delta, divergent, lost, sum(rung.gradients for rung in passes))
-
-
-def _total_error(upper: LadderEstimator) -> float:
-    """Standard error of log Z, from the upper half of the powers alone.
-
-    On six targets these steps had 37 to 98 % of the variance. Half of it is added.
-    """
-    return float(np.sqrt(1.5) * upper.within_errors("bridge")[0][-1])
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Rewriter:
     ) -> None:
         """Redirect one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
         first = self._syntax.tokens[statement.tokens.first]
-        edits = self.edits
+        edits, before = self.edits, len(self.edits)
         edits.append(Edit(first.start, first.end, accumulator))
         shape = self.shapes.shape(statement.value, scope)
         is_sum = shape is None or shape.rank > 0
@@ -133,6 +133,8 @@ class Rewriter:
             edits.append(Edit(end, end, ")"))
         elif weight:
             edits.append(Edit(start, start, _factor(weight)))
+        moved = sum(len(e.text) - (e.end - e.start) for e in edits[before:] if e.start <= start)
+        self._align(first.start, start, end, moved)
 
     def _is_factor(self, tokens: Range) -> bool:
         """Return whether an expression is a name or a call, which needs no parentheses."""
@@ -178,10 +180,10 @@ class Rewriter:
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
 
     def _align(self, start: int, opening: int, closing: int, moved: int) -> None:
-        """Move lines that continue a list of arguments below its first one, as that one moves.
+        """Move lines that continue an expression at or beyond its first column, as that one moves.
 
-        The first argument moves by `moved` characters to the right. The offsets are those of the
-        statement, of the place behind its `(`, and of its `)`.
+        The first column moves by `moved` characters to the right. The offsets are those of the
+        statement, and of the expression's beginning and end.
         """
         text = self.program.expanded
         if "\n" in text[start:opening]:
@@ -309,8 +311,6 @@ class Rewriter:
         body = self._normaliser(statement, scope, variate, f"{accumulator} += -{_factor(weight)}")
         condition = f"if ({' || '.join(outside)})"
         nothing = f"{accumulator} += negative_infinity();"
-        if len(body) == 1 and max(len(condition + nothing), len(body[0])) < _LINE:
-            return [f"{condition} {nothing}", f"else {body[0]}"]
         return [f"{condition} {{", f"  {nothing}", "} else {", *(f"  {x}" for x in body), "}"]
 
     def _extreme(self, function: str, variate: Range, shape: Shape | None) -> str:

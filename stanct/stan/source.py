@@ -6,7 +6,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 
 from stanct.common.errors import ProgramError, UnsupportedError
@@ -27,23 +26,22 @@ class Place:
     path: str
     line: int
     column: int
-    excerpt: str | None
+    excerpt: str
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the program; `quoted` tells whether it lies in the folders that the user named."""
+    """A file of the program."""
 
     path: str
     text: str
-    quoted: bool = True
 
     def place(self, offset: int) -> Place:
         start = self.text.rfind("\n", 0, offset) + 1
         stop = self.text.find("\n", offset)
         excerpt = self.text[start : stop if stop >= 0 else len(self.text)].rstrip("\r")
         line = self.text.count("\n", 0, start) + 1
-        return Place(self.path, line, offset - start + 1, excerpt if self.quoted else None)
+        return Place(self.path, line, offset - start + 1, excerpt)
 
 
 @dataclass(frozen=True)
@@ -84,35 +82,15 @@ class SourceText:
         piece = self._pieces[max(bisect_right(self._starts, offset) - 1, 0)]
         return piece.file.place(piece.file_start + offset - piece.start)
 
-    @cached_property
-    def outside(self) -> str | None:
-        """Path of the first included file that lies outside the program's folders, if any does."""
-        return next((piece.file.path for piece in self._pieces if not piece.file.quoted), None)
-
-    def told(self, message: str, remedy: str | None = None) -> tuple[str, str | None]:
-        """Return the message and the remedy of an error about this text.
-
-        Both may quote the text, and Stan's own messages do. Where a part of it comes from outside
-        the program's folders, another message and remedy stand for them, which quote nothing.
-        """
-        if self.outside is None:
-            return message, remedy
-        return (
-            f"There is an error here, or it was noticed here. `{self.outside}` is included, and "
-            "lies outside the program's folders, so no word of it is quoted.",
-            "To see the whole message, pass the folder of that file in include_paths=.",
-        )
-
     def error(self, offset: int, message: str, remedy: str | None = None) -> ProgramError:
         """Build the error that points at `offset` of the expanded text."""
-        return _error_at(self.place(offset), *self.told(message, remedy))
+        return _error_at(self.place(offset), message, remedy)
 
     def refusal(
         self, offset: int, reason: str, message: str, remedy: str | None = None
     ) -> UnsupportedError:
         """Build the error for legal code at `offset` that cannot be transformed."""
         place = self.place(offset)
-        message, remedy = self.told(message, remedy)
         return UnsupportedError(message, reason=reason, remedy=remedy, **asdict(place))
 
 
@@ -141,7 +119,7 @@ class _Expander:
             if key in chain or len(chain) > _DEEPEST_INCLUDE:
                 raise _error_at(
                     place,
-                    f"{f'`{name}`' if self._is_told(path) else 'This file'} includes itself.",
+                    f"`{name}` includes itself.",
                     "Remove the circular #include.",
                 )
             self.add(included, found, (*chain, key))
@@ -155,8 +133,6 @@ class _Expander:
 
     def _read(self, name: str, including: Path | None, place: Place) -> tuple[Path, _File]:
         folders = [*self.folders, *([including.parent] if including else [])]
-        # What a file outside the program's folders includes is a word of that file.
-        is_told = self._is_told(including)
         for folder in folders:
             candidate = folder / name.lstrip("/")
             try:
@@ -164,30 +140,15 @@ class _Expander:
                     continue
                 text = candidate.read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError) as cause:
-                # What Python says of a byte that is no UTF-8 quotes it.
-                is_text = isinstance(cause, OSError) or self._is_users(candidate)
-                told = str(cause) if is_text else "it is not in UTF-8"
-                if not is_told:
-                    raise _error_at(place, "What is included here cannot be read.", None) from None
-                raise _error_at(place, f"`{candidate}` cannot be read: {told}.", None) from (
-                    cause if is_text else None
-                )
-            return candidate, _File(str(candidate), text, self._is_users(candidate))
+                told = f"`{candidate}` cannot be read: {cause}."
+                raise _error_at(place, told, None) from cause
+            return candidate, _File(str(candidate), text)
         searched = ", ".join(str(folder) for folder in folders) or "no folder"
-        shown = f" `{name}`" if is_told else ""
         raise _error_at(
             place,
-            f"The included file{shown} was not found; searched {searched}.",
+            f"The included file `{name}` was not found; searched {searched}.",
             "Pass the folder that holds it in include_paths=.",
         )
-
-    def _is_told(self, including: Path | None) -> bool:
-        """Whether names of files that a file includes may be told."""
-        return including is None or self._is_users(including)
-
-    def _is_users(self, path: Path) -> bool:
-        """Return whether a file is in one of the program's folders; `../` may lead elsewhere."""
-        return any(path.resolve().is_relative_to(folder.resolve()) for folder in self.folders)
 
 
 def _error_at(place: Place, message: str, remedy: str | None) -> ProgramError:

@@ -83,9 +83,6 @@ def pseudo_extended(
         tempering=library(_functions_of_copies(fixed=fixed, powers=powers), prefix),
         fixed=fixed,
         powers=powers,
-        bias_at=f"{prefix}bias[{prefix}n]"
-        if fixed
-        else f"{prefix}between_knots({prefix}beta[{prefix}n], {prefix}bias_beta, {prefix}bias)",
         parameters=block_text(rewriter, "parameters", 4),
         transformed_parameters=block_text(rewriter, "transformed parameters", 4),
         checks=checks,

@@ -6,16 +6,15 @@ Stan's transforms give NaN or an infinity for them, everywhere, and no fit finds
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from stanct.common.arrays import Array
 from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.stan.program import Program
-from stanct.stan.syntax import Declare, Range, TypeSpec
+from stanct.stan.syntax import Range, TypeSpec
 from stanct.targets.arithmetic import evaluated
 from stanct.targets.data import StanData
 from stanct.targets.density import Density
@@ -47,8 +46,6 @@ def refuse_impossible_bounds(
     data: StanData,
     prefix: str,
     once: Callable[[Recipe], Recipe],
-    *,
-    points: int = 0,
 ) -> None:
     """Raise an error that names a bound which cannot hold, if there is one.
 
@@ -56,9 +53,6 @@ def refuse_impossible_bounds(
     ----------
     prefix, once
         Beginning of names that the program does not have; what `computed_once` returns.
-    points
-        Number of random points. Bounds of parameters that follow from other parameters are refused
-        if they fail at all of these. With none, only those are checked that the data determine.
 
     Raises
     ------
@@ -66,11 +60,9 @@ def refuse_impossible_bounds(
         A lower bound is not below the upper one, a bound is NaN, or infinite at the wrong end, an
         offset is not finite, or a multiplier is not positive and finite.
     """
-    found = list(_bounded(program, bool(points)))
-    if not points:
-        given = data.values
-        known = {name: given[name] for name in program.data_names if name in given}
-        found = [one for one in found if not _sound(program, one, known)]
+    given = data.values
+    known = {name: given[name] for name in program.data_names if name in given}
+    found = [one for one in _bounded(program) if not _sound(program, one, known)]
     if not found:
         return
     syntax = program.syntax
@@ -80,22 +72,15 @@ def refuse_impossible_bounds(
         for side in one.sides
     ]
     before = [syntax.block_text(kind) for kind in ("functions", "data", "transformed data")]
-    own = [
-        syntax.text(one.tokens).rstrip("; ") + ";"
-        for one in syntax.statements("parameters")
-        if points and isinstance(one, Declare)
-    ]
-    text = "\n".join([*before, "parameters {", *own, *lines, "}", "model {}", ""])
+    text = "\n".join([*before, "parameters {", *lines, "}", "model {}", ""])
     try:
         density = Density(once(Recipe(text, data.text)))
     except (CompilerMessageError, ValueError, RuntimeError):
         return  # what the engine lacks is another error's concern
     if not density.dimension:
         return  # containers without elements
-    rng = np.random.default_rng(0)
-    places = rng.uniform(-2, 2, (max(1, points), density.dimension))
     try:
-        values = [_values(density, prefix, x) for x in places]
+        values = _values(density, prefix)
     except RuntimeError:
         return
     for one in found:
@@ -112,15 +97,14 @@ def _sound(program: Program, one: _Bounded, known: Mapping[str, Any]) -> bool:
     return len(told) == len(numbers) and _fault(told, one.is_parameter) is None
 
 
-def _bounded(program: Program, by_parameters: bool) -> Iterator[_Bounded]:
-    """Bounded variables, whose bounds the data determine, or parameters may do so."""
-    kinds = ("parameters",) if by_parameters else ("parameters", "transformed parameters")
-    for kind in kinds:
+def _bounded(program: Program) -> Iterator[_Bounded]:
+    """Bounded variables, with the bounds that the data determine."""
+    for kind in ("parameters", "transformed parameters"):
         for statement, token in program.syntax.declarations(kind):
             sides = tuple(
                 side
                 for side, tokens in statement.type.constraints.items()
-                if by_parameters or not program.variable_names & _words(program, tokens)
+                if not program.variable_names & _words(program, tokens)
             )
             if sides and statement.type.base in _BOUNDED:
                 name = program.syntax.word(token)
@@ -131,16 +115,10 @@ def _words(program: Program, tokens: Range) -> set[str]:
     return {*_WORD.findall(program.syntax.text(tokens))}
 
 
-def _values(density: Density, prefix: str, x: Array) -> dict[str, dict[str, float]]:
-    """The bounds by side and variable, such as ``lower_b``, and then by index, such as ``2.1``.
-
-    `x`, shape (D,), is a point of the program's own parameters; other names have no use for it.
-    """
-    near, far = x.copy(), x.copy()
-    for place, name in enumerate(density.unconstrained_names):
-        side = name.removeprefix(prefix).partition("_")[0] if name.startswith(prefix) else ""
-        if side in _AT:
-            near[place], far[place] = _AT[side]
+def _values(density: Density, prefix: str) -> dict[str, dict[str, float]]:
+    """The bounds by side and variable, such as ``lower_b``, and then by index, such as ``2.1``."""
+    sides = [n.removeprefix(prefix).partition("_")[0] for n in density.unconstrained_names]
+    near, far = np.array([_AT[side] for side in sides]).T.copy()
     found: dict[str, dict[str, float]] = {}
     for name, value, other in zip(
         density.names,
@@ -158,26 +136,20 @@ def _values(density: Density, prefix: str, x: Array) -> dict[str, dict[str, floa
 
 
 def _check(
-    program: Program, data: StanData, one: _Bounded, points: Sequence[dict[str, dict[str, float]]]
+    program: Program, data: StanData, one: _Bounded, values: dict[str, dict[str, float]]
 ) -> None:
-    keys = [f"{side}_{one.name}" for side in one.sides]
-    for index in points[0].get(keys[0], {}):  # a container may be without elements
-        numbers = [[values[key][index] for key in keys] for values in points]
-        faults = [_fault(dict(zip(one.sides, at, strict=True)), one.is_parameter) for at in numbers]
-        if None in faults:
+    for index in values.get(f"{one.sides[0]}_{one.name}", {}):  # a container may have no elements
+        numbers = {side: values[f"{side}_{one.name}"][index] for side in one.sides}
+        fault = _fault(numbers, one.is_parameter)
+        if fault is None:
             continue
         element = f"{one.name}[{index.replace('.', ',')}]" if index else one.name
-        told = " and ".join(
-            f"{side} = {_told(number)}" for side, number in zip(one.sides, numbers[0], strict=True)
-        )
-        where = (
-            f" at a random point, as at {len(points)} of {len(points)}" if len(points) > 1 else ""
-        )
+        told = " and ".join(f"{side} = {_told(number)}" for side, number in numbers.items())
         used = {word for side in one.sides for word in _words(program, one.spec.constraints[side])}
         by_data = f" or {data.origin}" if used & {*program.data_names} else ""
         raise program.syntax.error(
             one.token,
-            f"`{element}` has {told}{where}, but {faults[0]}.",
+            f"`{element}` has {told}, but {fault}.",
             f"Correct the declaration{by_data}.",
         )
 

@@ -139,18 +139,10 @@ def _wanted(program: Program, data: StanData) -> str:
 
 
 def _type(declaration: Declaration, program: Program) -> str:
-    """The declared type as it is written; only its name where the file must not be quoted."""
-    if not _is_quoted(declaration, program):
-        return declaration.type
+    """The declared type as it is written."""
     sizes = declaration.array_dims
     array = f"array[{', '.join(sizes)}] " if sizes else ""
     return array + " ".join(program.syntax.text(declaration.spec.base_range).split())
-
-
-def _is_quoted(declaration: Declaration, program: Program) -> bool:
-    """Whether errors may quote the file that declares a variable."""
-    first = program.syntax.start(declaration.spec.base_range.first)
-    return program.syntax.source.place(first).excerpt is not None
 
 
 def explain(message: str, program: Program, data: StanData) -> DataError:
@@ -160,7 +152,6 @@ def explain(message: str, program: Program, data: StanData) -> DataError:
     names = {declaration.name: declaration for declaration in program.data}
     # The engine writes bounds with six decimals even for integers.
     text = re.sub(r"(\d)\.000000\b", r"\1", message).strip().rstrip(".")
-    text = program.syntax.source.told(text)[0].rstrip(".")
     if "bad_alloc" in text or "length_error" in text:
         return DataError(
             f"With {data.origin}, the variables of {program.label} need more memory than there is.",
@@ -241,8 +232,8 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
             raise DataError(
                 "These data are in R's dump format.",
                 path=str(path),
-                remedy="Convert them, in R by cmdstanr::write_stan_json(rstan::read_rdump("
-                f'"{path.name}"), "data.json").',
+                remedy=f'Convert them in R: e <- new.env(); sys.source("{path.name}", e); '
+                'jsonlite::write_json(as.list(e), "data.json", auto_unbox = TRUE, digits = NA)',
             ) from cause
         lines = text.splitlines() or [""]
         excerpt = lines[min(cause.lineno, len(lines)) - 1]
@@ -382,13 +373,8 @@ class _Check:
             size is None or size == seen for size, seen in zip(expected, array.shape, strict=True)
         ):
             return
-        quoted = _is_quoted(declared, self.program)
         wanted = ", ".join(
-            ("?" if size is None else f"{size:g}")
-            if not quoted
-            else text
-            if size is None or text == f"{size:g}"
-            else f"{text} = {size:g}"
+            text if size is None or text == f"{size:g}" else f"{text} = {size:g}"
             for text, size in zip(written, expected, strict=True)
         )
         shape = " x ".join(str(n) for n in array.shape)

@@ -84,6 +84,12 @@ def logarithms(program: Program, names: Sequence[str]) -> list[int]:
     ]
 
 
+def logits(program: Program, names: Sequence[str]) -> list[int]:
+    """Places of coordinates that are logits, of parameters with two bounds."""
+    both = {one.name for one in program.parameters if one.constraints.keys() == {"lower", "upper"}}
+    return [place for place, name in enumerate(names) if name.partition(".")[0] in both]
+
+
 class Endless(NamedTuple):
     """Names of the coordinates along which an integral has no end, and what was computed."""
 
@@ -341,6 +347,9 @@ def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Arr
     if end == len(finite):
         return not _ends_far_away(log_densities, start, step, float(mass[-1]))
     inside, outside = DISTANCES[end - 1], DISTANCES[end]
+    span = np.sort((start + np.array([[inside], [outside]]) * step)[..., None], axis=0)
+    if not ((span[0] - NEAR < LIMITS) & (span[1] + NEAR > LIMITS))[step != 0].any():
+        return False  # the end of the support, without a look at where it is
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         if np.isfinite(log_densities((start + middle * step)[None])[0]):

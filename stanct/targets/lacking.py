@@ -12,7 +12,6 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
 from stanct.stan.data_densities import OF_DATA, density_of_data
 from stanct.stan.program import Program
-from stanct.stan.shapes import ELEMENTWISE
 from stanct.stan.stand_ins import stand_ins
 from stanct.stan.syntax import Range
 
@@ -32,15 +31,11 @@ _CONSTRUCTS = (
     ("Jacobian", "jacobian"),
     ("FnFatalError", "fatal_error"),
     ("unsupported expression", r"\w*laplace_\w+"),
-    ("Complex|parameter read|to_complex|FnMakeComplex", r"complex\w*|to_complex"),
+    (
+        "Complex|parameter read|to_complex|FnMakeComplex",
+        r"complex\w*|to_complex|get_real|get_imag|(inv_)?fft2?|eigenvalues|(\d+\.?\d*|\.\d+)i",
+    ),
 )
-# Complex numbers by literals and functions. What the engine then says it lacks is often a function
-# that it has for real numbers, or the distribution around it.
-_COMPLEX = (
-    r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?i|complex\w*|to_complex|get_real"
-    r"|get_imag|(inv_)?fft2?|eigenvalues|eigenvectors"
-)
-_NAMELESS = re.compile(r"expression\b")
 # The blocks without which the engine goes on where it cannot run them, and what it then says.
 _DERIVED = ("transformed parameters", "generated quantities")
 _INSIDE = re.compile(r"\((stanli \w+: [^()]*)")
@@ -77,9 +72,7 @@ def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> Lackin
         place = asdict(program.syntax.source.place(program.syntax.start(found)))
         what = f"`{program.syntax.word(found)}`"
     told = shortened(message.split(" | in:")[0], 120)
-    quoted = f" ({told})" if program.syntax.source.outside is None else ""
-    if of_data:
-        quoted = ", because all of its arguments are data"
+    quoted = ", because all of its arguments are data" if of_data else f" ({told})"
     remedy = "CmdStan runs it, and stanct uses a CmdStan that is there: stanct install-cmdstan."
     if _SIZES.search(message):
         remedy = f"See that the sizes are right. If they are, {remedy}"
@@ -120,46 +113,28 @@ def lost_all(program: Program, computed: Collection[str]) -> bool:
 
 
 def _culprit(program: Program, message: str, blocks: Sequence[str]) -> int | None:
-    """Return the token of the construct that a message means; None if it is none of the known."""
+    """Return the token of the construct that a message means; None if it is none of the known.
+
+    Some messages name nothing: the first word of all that the engine lacks is then the best guess.
+    """
     word, everywhere = program.syntax.word, range(len(program.syntax.tokens))
     there = [token for name in blocks for token in range(*program.syntax.block_range(name))]
-    replaced = [name for name in stand_ins() if f"_{name}_" in message]
-    first = [replaced, *_innermost(message)]
-    parts = [word(t) for t in everywhere if _NAMELESS.search(message) and _is_tuple(program, t)]
-    groups = [*first, [re.escape(part) for part in parts[:1]], _meant(program, message)]
-    # Some messages name nothing: the first of all that the engine lacks is then the best guess.
-    groups.append([] if "nesting" in message else [words for _, words in _CONSTRUCTS])
-    for patterns in groups:
+    known = [words for _, words in _CONSTRUCTS] if "nesting" not in message else []
+    for patterns in (_meant(program, message), known):
         pattern = re.compile("|".join(f"(?:{one})" for one in patterns) or r"(?!)")
-        for tokens in (there, everywhere):
-            found = next((t for t in tokens if pattern.fullmatch(word(t))), None)
-            if found is not None:
-                return found
+        found = next((t for t in (*there, *everywhere) if pattern.fullmatch(word(t))), None)
+        if found is not None:
+            return found
     return None
-
-
-def _innermost(message: str) -> list[list[str]]:
-    """Patterns of words, the likelier ones first, by the last of what a message says."""
-    told = re.split(r"stanli \w+: ", message.split(" | in:")[0])[-1]
-    function = _FUNCTION.search(told)
-    if function is None:
-        return [[_COMPLEX]] if _NAMELESS.search(told) else []
-    own = [function[1]]
-    return [[_COMPLEX], own] if function[1] in ELEMENTWISE else [own]
 
 
 def _meant(program: Program, message: str) -> list[str]:
     """Patterns of words that a message means, or that it quotes and the program calls."""
     word, everywhere = program.syntax.word, range(len(program.syntax.tokens))
     meant = [words for told, words in _CONSTRUCTS if re.search(told, message)]
+    meant += [name for name in stand_ins() if f"_{name}_" in message]
     meant += _FUNCTION.findall(message)
     called = {word(token) for token in everywhere if word(token + 1) == "("}
     told = re.sub(r"_lp[dm]f\b", "", message.split(" | in:")[0])
     named = [rf"{w}(_l\w+)?" for w in re.findall(r"\w+", told)]
     return meant + [w for w in named if any(re.fullmatch(w, name) for name in called)]
-
-
-def _is_tuple(program: Program, token: int) -> bool:
-    """Whether a token takes a part of a tuple, such as the `.1` of `f(x).1`."""
-    word = program.syntax.word
-    return bool(re.fullmatch(r"\.\d+", word(token))) and word(token - 1) in (")", "]")

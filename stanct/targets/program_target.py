@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, re
 from stanct.targets.once import computed_once
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.rounding import Rounding, rounding
-from stanct.targets.sizes import empty_parameters, refuse_sizes
+from stanct.targets.sizes import empty_parameters
 from stanct.targets.spheres import unit_vectors, with_areas
 from stanct.work.interrupts import heard
 
@@ -155,8 +155,7 @@ class ProgramTarget:
         DataError
             Stan rejects the data.
         ProgramError
-            No number is within the bounds of a variable, whatever the parameters are, or a variable
-            has a negative or a huge size.
+            No number is within the bounds of a variable, whatever the parameters are.
         EngineError
             The embedded engine cannot run the generated program, although stanc accepts the user's,
             and there is no CmdStan on this machine.
@@ -165,26 +164,16 @@ class ProgramTarget:
 
     @cached_property
     def _density(self) -> Density:
-        refuse_sizes(self._users, self.data)
         whole = with_areas(self._made(), self.program)
-        self.refuse_bounds()
+        refuse_impossible_bounds(self._users, self.data, self.prefix, self._once)
         if whole.recipe.home:
             return whole
         own = self._once(Recipe(self.program.expanded, self.data.text))
         return added_once(whole, self.program, own.source)
 
-    def refuse_bounds(self, *, points: int = 0) -> None:
-        """Raise an error for bounds that cannot hold; see `refuse_impossible_bounds`."""
-        refuse_impossible_bounds(self._users, self.data, self.prefix, self._once, points=points)
-
     def refuse_rejection(self, *, failed: bool = False) -> None:
         """Raise an error for a program that Stan rejects everywhere; see `refuse_rejection`."""
         refuse_rejection(self._users, self.data, self.density, failed=failed)
-
-    def refuse_causes(self) -> None:
-        """Raise an error that says why a fit had to fail, if that shows at random points."""
-        self.refuse_bounds(points=30)
-        self.refuse_rejection(failed=True)
 
     def _made(self) -> Density:
         try:
@@ -316,10 +305,6 @@ class ProgramTarget:
         compute = self.density.in_turn(stan_seed(seed))
         return lambda x: self.user_variables(compute(x))
 
-    def without_generated(self, x: Array) -> dict[str, Array]:
-        """Compute parameters and transformed parameters at points, shape (chains, draws, D)."""
-        return self.user_variables(self._plain.variables(x, seed=1))
-
     @cached_property
     def _plain(self) -> Density:
         """The density without generated quantities, which the engine computes with any variable."""
@@ -366,13 +351,13 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
         if not recipe.home and lost_all(program, density.variable_names):
             refuse_losses(program, recipe)
     except CompilerMessageError as cause:
-        raise _unacceptable(program, cause) from _shown(program, cause)
+        raise _unacceptable(program, cause) from cause
     except (ValueError, RuntimeError) as cause:
         message = str(cause)
         found = lacking(program, message)
         if found is None and users_own(program, message) is not None:
             found = rejection(program, message, " in the transformed data", data)
-        raise found or explain(message, program, data) from _shown(program, cause)
+        raise found or explain(message, program, data) from cause
     if density.dimension == 0:
         raise SamplingError(
             f"With {data.origin}, {program.label} has no unconstrained parameters.",
@@ -385,8 +370,7 @@ def make_density(recipe: Recipe, program: Program, data: StanData) -> Density:
 def naming_causes(target: Any) -> Iterator[None]:
     """Let the cause be the error where a fit to a program failed in the body.
 
-    Causes are a bound that holds nowhere, and a program that Stan rejects everywhere. They are
-    looked for during a few seconds.
+    The cause is a program that Stan rejects everywhere, which is looked for during a few seconds.
     """
     try:
         yield
@@ -394,7 +378,7 @@ def naming_causes(target: Any) -> Iterator[None]:
         if isinstance(target, ProgramTarget):
             try:
                 with deadline(_SECONDS):
-                    heard(target.refuse_causes)
+                    heard(partial(target.refuse_rejection, failed=True))
             except ProgramError as cause:
                 raise cause from error
             except OutOfTime:
@@ -407,23 +391,18 @@ def check_program(program: Program) -> None:
     try:
         embedded.compile_program(program.expanded)
     except CompilerMessageError as cause:
-        raise _placed(program, str(cause)) from _shown(program, cause)
-
-
-def _shown(program: Program, cause: Exception) -> Exception | None:
-    """Return the cause, which tracebacks show, or None where it could quote what none may quote."""
-    return cause if program.syntax.source.outside is None else None
+        raise _placed(program, str(cause)) from cause
 
 
 def _placed(program: Program, message: str) -> ProgramError:
     """Find the place that stanc reports in the user's own file, which may be an included one."""
     place = _STANC_PLACE.search(message)
     if place is None:
-        told, remedy = program.syntax.source.told(
+        return ProgramError(
             f"Stan does not accept this program.\n{message}",
-            "Correct the program; the message above is Stan's own.",
+            path=program.label,
+            remedy="Correct the program; the message above is Stan's own.",
         )
-        return ProgramError(told, path=program.label, remedy=remedy)
     lines = program.expanded.split("\n")
     line = min(int(place["line"]), len(lines))
     # stanc counts columns in bytes.
@@ -441,13 +420,12 @@ def check_generated(program: Program, code: str) -> None:
     try:
         embedded.compile_program(code)
     except CompilerMessageError as cause:
-        raise _unacceptable(program, cause) from _shown(program, cause)
+        raise _unacceptable(program, cause) from cause
 
 
 def _unacceptable(program: Program, cause: CompilerMessageError) -> EngineError:
     check_program(program)
-    told, _ = program.syntax.source.told(str(cause))
     return EngineError(
-        f"{program.label} is legal Stan, but the program generated from it is not:\n{told}",
+        f"{program.label} is legal Stan, but the program generated from it is not:\n{cause}",
         remedy="This is a fault of stanct; please report it with the program.",
     )

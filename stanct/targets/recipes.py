@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ from stanct.engines.embedded import Recipe
 from stanct.path.bias import Bias, CopyBias, PowerBias
 from stanct.path.coupled import CoupledBias
 from stanct.path.gaussian import GaussianBase
+from stanct.stan.codegen import generate
+from stanct.stan.program import Program
+from stanct.stan.syntax import free_prefix
+from stanct.targets.data import StanData, read_data
 from stanct.targets.program_target import ProgramTarget
 
 
@@ -22,6 +27,20 @@ def recipe(
     extra = {target.prefix + name: value for name, value in names.items()}
     code = target.code(kind, **(variant or {}))
     return Recipe(code, target.data.extended(extra) if extra else target.data.text)
+
+
+def prior_target(program: Program, data: StanData) -> ProgramTarget:
+    """The prior alone as a target: the program with its likelihood to the power 0.
+
+    Raises
+    ------
+    ProgramError
+        Prior and likelihood cannot be told apart.
+    """
+    prefix = free_prefix("prior_", program.syntax)
+    prior = Program.from_source(generate(program, "weighted", prefix=prefix), name=program.name)
+    whole = read_data(json.loads(data.extended({f"{prefix}weight": 0.0})), prior)
+    return ProgramTarget(prior, whole, prefix=free_prefix("ct_", prior.syntax))
 
 
 def joint_recipe(target: ProgramTarget, base: GaussianBase, bias: Bias) -> Recipe:

@@ -87,7 +87,6 @@ def rejection(program: Program, message: str, where: str, data: StanData) -> Pro
         token = _density(program, message)
         told = f"Stan rejects the program{where}: {words}."
     if token is None:
-        told = program.syntax.source.told(told)[0]
         return ProgramError(told, path=program.label, remedy=remedy)
     return program.syntax.error(token, told, remedy)
 

@@ -10,7 +10,7 @@ vector of parameters follows, and the rest stays at a draw.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,8 +20,13 @@ from stanct.path.curvature import STEP, Colouring, Gradients
 
 # How far the log of a scale goes both ways from its middle, each with the share of the mass before
 # it that is kept where there is no end. Those far away are for priors on wide scales.
-DISTANCES = {8.0: 0.0, 11.0: 0.97, 14.0: 0.999, 17.0: 0.9995, 32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
-NEAR = 17.0
+CLOSE, NEAR = {8.0: 0.0, 11.0: 0.97, 14.0: 0.999, 17.0: 0.9995}, 17.0
+DISTANCES = CLOSE | {32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
+# A logit goes less far, because p rounds to 1. A mean with the prior normal(0, 1e11) and the
+# precision (1 − p)² has its end before that. So does the log of a distance from the middle.
+SHORT = CLOSE | {20.0: 0.99, 23.0: 0.98, 26.0: 0.85}
+# A distance far away whose slice has so many nats less than the middle ends there.
+LEAST = 50.0
 # The farthest logarithm, whose square is still a number. Slices go there where their mass has
 # changed by so many nats since `NEAR`.
 FARTHEST, STEADY = 350.0, 1e-3
@@ -33,15 +38,28 @@ MOST_DIMENSIONS, PLACES = 300, 3
 ROUNDED = 1e-4
 # A slice may be far from the one before.
 NEWTON = Newton(curvatures=25)
+# Where it finds widths so many times larger than those that it began with, it begins again.
+WIDER = 3.0
+
+# The top of a slice, and its standard deviations.
+_Place = tuple[Array, Array]
 
 
-def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tuple[list[int], int]:
-    """The scales along which slices keep their mass for ever, and the gradients spent.
+def endless_scales(
+    gradients: Gradients,
+    x: Array,
+    scales: Sequence[int],
+    logits: Sequence[int] = (),
+    flat: Sequence[int] = (),
+) -> tuple[list[int], int]:
+    """The coordinates along which slices keep their mass for ever, and the gradients spent.
 
     Gradients come with log densities, in the unconstrained space of the draws x, shape (n, D). The
-    scales are coordinates that are logarithms of scales.
+    scales are coordinates that are logarithms of scales. `logits` are those of what has two bounds,
+    as a correlation of which a mean loses its precision when it goes to 1. `flat` are coordinates
+    without a bound and a prior, as that mean. None of these begins after some gradients.
     """
-    if not scales or not 1 < x.shape[1] <= MOST_DIMENSIONS:
+    if not (scales or logits or flat) or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
     spent = 0
 
@@ -60,8 +78,34 @@ def endless_scales(gradients: Gradients, x: Array, scales: Sequence[int]) -> tup
         dense = Colouring.dense(x.shape[1])
         second = dense.second_derivatives(counted, places, counted(places)[1], units)
         coupled = np.logical_or.reduce(second != 0)
-        found = [k for k in scales if _Scale(counted, middle, deviations, coupled, k).have_no_end()]
+        found = [
+            k
+            for k, way in (*((k, DISTANCES) for k in scales), *((k, SHORT) for k in logits))
+            if _Scale(counted, middle, deviations, coupled, k).have_no_end(way, (-1, 1))
+        ]
+        for k in flat:
+            for unit in (-deviations[k], deviations[k]):
+                if spent < MOST_GRADIENTS and k not in found:
+                    far = _stretched(counted, middle[k], unit, k)
+                    origin = np.where(np.arange(middle.size) == k, 0.0, middle)
+                    scale = _Scale(far, origin, deviations, coupled, k)
+                    found += [k] * scale.have_no_end(SHORT, (1,))
     return found, spent
+
+
+def _stretched(gradients: Gradients, middle: float, unit: float, axis: int) -> Gradients:
+    """Gradients of the density of t instead of x = middle + unit eᵗ on one axis."""
+
+    def stretched(points: Array) -> tuple[Array, Array]:
+        places = points.copy()
+        away = unit * np.exp(points[:, axis])
+        places[:, axis] = middle + away
+        values, slopes = gradients(places)
+        slopes = slopes.copy()
+        slopes[:, axis] = slopes[:, axis] * away + 1.0
+        return values + points[:, axis], slopes
+
+    return stretched
 
 
 def endless_beside_one(
@@ -102,35 +146,49 @@ class _Scale:
         self._inside, self._units = middle[~outer], deviations[~outer]
         self._colouring = Colouring.of(coupled[np.ix_(~outer, ~outer)])
 
-    def have_no_end(self) -> bool:
+    def have_no_end(self, way: Mapping[float, float], sides: Sequence[int]) -> bool:
         """Whether they keep their mass on one side of the middle, where one has a top."""
-        inside, mass = self._slice(self._inside, self._middle)
-        return mass > -math.inf and any(self._go_on(inside, side) for side in (-1.0, 1.0))
+        slice_, mass = self._slice((self._inside, self._units), self._middle)
+        return mass > -math.inf and any(self._go_on(slice_, mass, side, way) for side in sides)
 
-    def _go_on(self, inside: Array, side: float) -> bool:
+    def _go_on(self, slice_: _Place, middle: float, side: int, way: Mapping[float, float]) -> bool:
         last = near = -math.inf
-        for distance, share in DISTANCES.items():
-            inside, mass = self._slice(inside, self._middle + side * distance)
+        for distance, share in way.items():
+            slice_, mass = self._slice(slice_, self._middle + side * distance)
             if math.isnan(mass):  # too few digits so far away
                 return distance > NEAR
             if mass == -math.inf or (share and mass < last + math.log(share)):
                 return False
+            if way is SHORT and mass < middle - LEAST:
+                return False
             last = mass
             near = mass if distance <= NEAR else near
+        if way is SHORT:
+            return True
         # Mass that still changes, as under gamma(0.001, 0.001), may have its end farther away.
-        far = last if abs(last - near) < STEADY else self._slice(inside, side * FARTHEST)[1]
+        far = last if abs(last - near) < STEADY else self._slice(slice_, side * FARTHEST)[1]
         return math.isnan(far) or far >= last
 
-    def _slice(self, inside: Array, at: float) -> tuple[Array, float]:
-        """The top of a slice, and its log mass by the curvature there; NaN without one."""
-        theta, units = np.array([[at]]), self._units[None]
+    def _slice(self, start: _Place, at: float) -> tuple[_Place, float]:
+        """Top and widths of a slice, and its log mass by the curvature there; NaN without a top.
+
+        `start` has those of another slice. What follows a scale has other widths at each.
+        """
+        theta, (inside, units) = np.array([[at]]), start
         slices = self._slices
-        ((_, given),) = slices.gaussians(theta, inside[None], units, self._colouring, NEWTON)
-        (top,), (log_top,) = given.mean, given.log_top
+        for _ in range(2):
+            ((_, given),) = slices.gaussians(
+                theta, inside[None], units[None], self._colouring, NEWTON
+            )
+            (top,), (spread,), (log_top,) = given.mean, given.spread, given.log_top
+            # Steps of widths much smaller than these see rounding.
+            if not given.is_top[0] or (spread < WIDER * units).all():
+                break
+            inside, units = top, spread
         if log_top == -math.inf:
-            return inside, -math.inf
-        beside = top + STEP * given.spread * np.array([[1.0], [-1.0]])
+            return start, -math.inf
+        beside = top + STEP * spread * np.array([[1.0], [-1.0]])
         values, _ = slices.slopes(theta[0], beside)
         if not (given.is_top[0] and (np.abs(values - log_top) < ROUNDED).all()):
-            return inside, math.nan
-        return top, float(given.log_mass[0])
+            return start, math.nan
+        return (top, spread), float(given.log_mass[0])

@@ -13,7 +13,6 @@ name.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -33,7 +32,6 @@ from stanct.common.arrays import read_archive
 from stanct.common.drafts import write_whole
 from stanct.common.errors import CheckpointError
 from stanct.common.resources import remedy_for
-from stanct.common.settings import usable_path
 
 FORMAT = "stanct checkpoint 2"
 HEAD = "checkpoint.json"
@@ -42,7 +40,6 @@ HEAD = "checkpoint.json"
 SOONEST, SHARE, LATEST = 1.0, 0.02, 60.0
 
 Key = tuple[int, int, int]
-_CALL: Key = (-1, 0, 0)
 
 
 class CheckpointWarning(UserWarning):
@@ -87,7 +84,6 @@ class Journal:
             self._claim()
             self.identity = self._agree(dict(identity))
             self._segments = self._read()
-            self.resumed = bool(self._found.keys() - {_CALL})
         except BaseException as cause:
             self._lock.release()
             if not isinstance(cause, OSError):
@@ -101,14 +97,6 @@ class Journal:
         """Write pending results and release the folder."""
         self.flush()
         self._lock.release()
-
-    def describe(self, call: Any) -> None:
-        """Record the call that began the run, if it consists of what a checkpoint can hold."""
-        if self._found.pop(_CALL, None) is None:
-            with contextlib.suppress(CheckpointError, TypeError):
-                for name in _classes(encode(call, [])):
-                    _check_class(name)
-                self.put(_CALL, "call", call)
 
     def find(self, key: Key, label: str) -> Any:
         """Return the result of a step, or None if it was not recorded."""
@@ -220,24 +208,6 @@ class Journal:
         for path in paths:
             self._found |= _segment(path)
         return len(paths)
-
-
-def recorded_call(folder: str | os.PathLike[str]) -> Any:
-    """Return what `Journal.describe` recorded in a checkpoint; None if it recorded nothing.
-
-    Raises `CheckpointError` if the folder is no checkpoint, or is damaged.
-    """
-    path = usable_path(folder, CheckpointError)
-    if not (path / HEAD).is_file():
-        raise CheckpointError(
-            f"{path} is not a checkpoint: it has no {HEAD}.",
-            remedy="Pass the folder that was the run's checkpoint=.",
-        )
-    for name in sorted(path.glob("segment-*.npz")):
-        records = _segment(name)
-        if _CALL in records:
-            return decode(*records[_CALL][1])
-    return None
 
 
 def _segment(path: Path) -> dict[Key, tuple[str, Any]]:

@@ -31,7 +31,6 @@ from stanct.work.checkpoint import Journal, as_recorded
 from stanct.work.identity import identity
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
 from stanct.work.progress import Bar, say_above
-from stanct.work.relay import Relay
 from stanct.work.shelf import Shelf
 from stanct.work.workers import check_workers, loss_of, warn_of
 
@@ -131,21 +130,6 @@ class Execution:
                 lambda k: work(items[k], stopped.is_set), len(items), self.threads or 0, stopped
             )
         return self._called(self.executor, label, [partial(work, item, _never) for item in items])
-
-    @contextmanager
-    def relay(self, label: str, lanes: int, onward: Callable[[T], Any]) -> Iterator[Relay[T]]:
-        """Lend what moves lanes in steps, `onward` from where a step ends; nothing is recorded."""
-        ended = threading.Event()
-        with self._pool(lanes) as pool:
-            if self.executor is None:
-                relay = Relay(pool, onward, ended.is_set, ended.set)
-            else:
-                lost = partial(self._loss, label=label)
-                relay = Relay(pool, onward, _never, ended.set, lost)
-            try:
-                yield relay
-            finally:
-                relay.end()
 
     def away(self, label: str, work: Callable[[], T]) -> T:
         """Call a function in a worker of the executor; without an executor, here. See `each`."""
@@ -265,16 +249,6 @@ class Execution:
         self.seal()
         return True
 
-    @property
-    def resumed(self) -> bool:
-        """Whether the checkpoint held results when the run began."""
-        return self._journal is not None and self._journal.resumed
-
-    def say(self, text: str) -> None:
-        """Print a line on stderr, above the bars, if the user wants to see progress."""
-        if self.progress:
-            say_above(text)
-
     def seal(self) -> None:
         """Record no further step, because the run was cut short and later steps differ."""
         if self._journal is not None:
@@ -372,7 +346,6 @@ def executing(
     since: float | None = None,
     progress: bool = True,
     store: bool = False,
-    call: Any = None,
 ) -> Iterator[Execution]:
     """Yield the execution of one run; its checkpoint is written however the body ends.
 
@@ -388,8 +361,8 @@ def executing(
     max_seconds, since
         Time in seconds after which work under way is stopped, and when it began, by
         `time.monotonic`; see `stanct.common.deadline`.
-    store, call
-        Whether the folder of the checkpoint takes the draws, and its `checkpoint.recorded_call`.
+    store
+        Whether the folder of the checkpoint takes the draws.
 
     Raises
     ------
@@ -421,7 +394,6 @@ def executing(
         if checkpoint is not None:
             journal = Journal(checkpoint, identity(target.origin, method, settings, seed, probe))
             seed = journal.identity["seed"]
-            journal.describe(call)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     shelves: list[Shelf] = []
@@ -429,9 +401,8 @@ def executing(
         journal.before = lambda: [shelf.synchronise() for shelf in shelves]
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
-        save = journal.flush if journal else lambda: None
         with (
-            heeding_signals(save),
+            heeding_signals(),
             deadline(max_seconds, since),
             one_blas_thread(),
             Bar(0, "run", shown=progress),

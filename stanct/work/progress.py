@@ -11,6 +11,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -41,14 +42,20 @@ class Bar:
 
     def __init__(self, total: int, label: str, *, unit: str = "", shown: bool) -> None:
         self.total, self.label, self.unit, self.shown = total, label, unit, shown
-        self._done, self._note = 0, ""
+        self.part = self._place = self._note = ""
+        self._done = Counter[str]()
         self._began = time.monotonic()
         if shown and sys.stderr is not None:
             _line.open(self)
 
-    def update(self, count: int = 1) -> None:
-        """Count further units as done."""
-        self._done += count
+    def begin(self, part: str, number: int, of: int) -> None:
+        """Begin a part of the stage, the first of which has the number 1, with its own units."""
+        self.part, self._place, self.unit, self.total = part, f" {number}/{of}, {part}", "", 0
+        self._note, self._began = "", time.monotonic()
+
+    def update(self, count: int = 1, part: str | None = None) -> None:
+        """Count further units as done, in the part that has begun or in another."""
+        self._done[self.part if part is None else part] += count
         if self.shown:
             _line.draw()
 
@@ -60,6 +67,11 @@ class Bar:
         """Correct the total number of units."""
         self.total = total
 
+    def phase(self, total: int, unit: str) -> None:
+        """Begin a phase of the part, with units and seconds of its own."""
+        self.total, self.unit, self._began = total, unit, time.monotonic()
+        self._done[self.part] = 0
+
     @property
     def seconds(self) -> float:
         """Seconds since the stage began."""
@@ -68,17 +80,17 @@ class Bar:
     @property
     def text(self) -> str:
         """Stage, units, share, seconds so far and left, and the note."""
-        taken = self.seconds
+        taken, done = self.seconds, self._done[self.part]
         parts = [f"{taken:.0f} s"]
-        if self._done > 0 and self.total:
-            total = max(self.total, self._done)  # a stage may make more than was expected
-            share = self._done / total
+        if done > 0 and self.total:
+            total = max(self.total, done)  # a stage may make more than was expected
+            share = done / total
             units = f" {self.unit}s" if self.unit else ""
-            parts.insert(0, f"{self._done:,} of {total:,}{units} ({share:.0%})")
+            parts.insert(0, f"{done:,} of {total:,}{units} ({share:.0%})")
             if taken > SURE and share < 1:
                 parts.append(f"about {taken * (1 / share - 1):.0f} s left")
         note = f"; {self._note}" if self._note else ""
-        return f"{self.label}: {', '.join(parts)}{note}"
+        return f"{self.label}{self._place}: {', '.join(parts)}{note}"
 
     def __enter__(self) -> Self:
         return self

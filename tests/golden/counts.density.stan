@@ -46,6 +46,9 @@ model {
   target += poisson_lpmf(doubled | rates);
   target += poisson_log_lpmf(y[1 : 2] | slope);
   target += poisson_lpmf(doubled | square(slope));
-  if (max(doubled) > 99) target += negative_infinity();
-  else target += -poisson_lcdf(99 | square(slope));
+  if (max(doubled) > 99) {
+    target += negative_infinity();
+  } else {
+    target += -poisson_lcdf(99 | square(slope));
+  }
 }

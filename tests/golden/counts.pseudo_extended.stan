@@ -26,13 +26,15 @@ functions {
   real ct_binomial_logit_lpmf(array[] int y, array[] int N, vector alpha,
                               real log_choices) {
     return dot_product(to_vector(y), alpha)
-      - dot_product(to_vector(N), log1p_exp(alpha)) + log_choices;
+           - dot_product(to_vector(N), log1p_exp(alpha)) + log_choices;
   }
 
   // binomial; log_choices is the sum of log (N choose y)
-  real ct_binomial_lpmf(array[] int y, array[] int N, vector theta, real log_choices) {
+  real ct_binomial_lpmf(array[] int y, array[] int N, vector theta,
+                        real log_choices) {
     return dot_product(to_vector(y), log(theta))
-      + dot_product(to_vector(N) - to_vector(y), log1m(theta)) + log_choices;
+           + dot_product(to_vector(N) - to_vector(y), log1m(theta))
+           + log_choices;
   }
 
   // lower=: theta = lb + exp(y); an infinite bound is no bound
@@ -50,16 +52,17 @@ functions {
 
   // Poisson; log_factorials is the sum of log y!
   real ct_poisson_lpmf(array[] int y, vector lambda, real log_factorials) {
-    return dot_product(to_vector(y), log(lambda)) - sum(lambda) - log_factorials;
+    return dot_product(to_vector(y), log(lambda)) - sum(lambda)
+           - log_factorials;
   }
 
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -73,8 +76,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -124,10 +127,9 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
-  real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
   matrix[ct_D, ct_N] ct_z; // a column a copy: x = m + L z
@@ -135,7 +137,6 @@ parameters {
 }
 transformed parameters {
   vector[ct_N] ct_beta = inv_logit(ct_u);
-  vector[ct_N] ct_log_base; // log q(z)
   // delta: log base density minus log target density, both of z
   vector[ct_N] ct_delta;
   vector[ct_N] ct_log_weight; // log w
@@ -146,9 +147,9 @@ transformed parameters {
     real ct_log_jacobian = 0; // log |d theta / d x|
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[, ct_n];
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_n];
     } else {
-      ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[ : , ct_n], ct_base_mean);
     }
     slope = ct_x[ct_at_slope : ct_at_effect - 1];
     effect = ct_x[ct_at_effect : ct_at_rate - 1];
@@ -181,25 +182,28 @@ transformed parameters {
       ct_log_p += poisson_lpmf(doubled | rates);
       ct_log_p += poisson_log_lpmf(y[1 : 2] | slope);
       ct_log_p += poisson_lpmf(doubled | square(slope));
-      if (max(doubled) > 99) ct_log_p += negative_infinity();
-      else ct_log_p += -poisson_lcdf(99 | square(slope));
+      if (max(doubled) > 99) {
+        ct_log_p += negative_infinity();
+      } else {
+        ct_log_p += -poisson_lcdf(99 | square(slope));
+      }
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
-    ct_delta[ct_n] = ct_log_base[ct_n]
-      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-    ct_log_weight[ct_n]
-      = ct_between_knots(ct_beta[ct_n], ct_bias_beta, ct_bias)
-        - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
+    ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
+                     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+    ct_log_weight[ct_n] = ct_between_knots(ct_beta[ct_n], ct_bias_beta,
+                                           ct_bias)
+                          - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
   }
 }
 model {
   // log((1 / N) sum_i w_i): the target's density over that of the copies
   target += log_sum_exp(ct_log_weight) - log(ct_N);
+  // sum_i log q(z_i): the base
+  target += std_normal_lpdf(to_vector(ct_z));
   for (ct_n in 1 : ct_N) {
-    // log q(z_i) - beta_i delta_i: copy i between base and target
-    target += ct_log_base[ct_n]
-              - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
+    // -beta_i delta_i: copy i between base and target
+    target += -ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
     // log g(beta_i) - b(beta_i): the prior less the bias
     target += ct_between_knots(ct_beta[ct_n], ct_bias_beta,
                                ct_log_g - ct_bias);
@@ -215,9 +219,9 @@ generated quantities {
   {
     vector[ct_N] ct_density; // log, over the base's
     for (ct_n in 1 : ct_N) {
-      ct_density[ct_n]
-        = ct_log_mass(ct_bias_beta,
-                      ct_log_g - ct_bias - ct_delta[ct_n] * ct_bias_beta);
+      ct_density[ct_n] = ct_log_mass(ct_bias_beta,
+                                     ct_log_g - ct_bias
+                                     - ct_delta[ct_n] * ct_bias_beta);
     }
     vector[ct_N] ct_chance = log_softmax(-ct_delta - ct_density);
     vector[ct_N] ct_off = log1m_exp(fmin(ct_chance, 0));
@@ -230,9 +234,11 @@ generated quantities {
   vector[2] effect;
   real<lower=0> rate;
   {
-    vector[ct_D] ct_chosen_z = ct_z[, 1]; // its column of z
+    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
     for (ct_n in 2 : ct_N) {
-      if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
+      if (ct_n == ct_chosen) {
+        ct_chosen_z = ct_z[ : , ct_n];
+      }
     }
     vector[ct_D] ct_x;
     if (ct_is_dense) {

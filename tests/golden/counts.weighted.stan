@@ -55,8 +55,11 @@ model {
     ct_log_likelihood += poisson_lpmf(doubled | rates);
     ct_log_likelihood += poisson_log_lpmf(y[1 : 2] | slope);
     ct_log_likelihood += poisson_lpmf(doubled | square(slope));
-    if (max(doubled) > 99) ct_log_likelihood += negative_infinity();
-    else ct_log_likelihood += -poisson_lcdf(99 | square(slope));
+    if (max(doubled) > 99) {
+      ct_log_likelihood += negative_infinity();
+    } else {
+      ct_log_likelihood += -poisson_lcdf(99 | square(slope));
+    }
   }
   // log p(theta): the prior
   target += ct_log_prior;

@@ -46,10 +46,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -63,8 +63,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -96,8 +96,8 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
@@ -132,8 +132,11 @@ transformed parameters {
   {
     ct_log_p += normal_lpdf(mu | 0, 5);
     ct_log_p += cauchy_lpdf(tau | 0, 5);
-    if (tau < 0) ct_log_p += negative_infinity();
-    else ct_log_p += -cauchy_lccdf(0 | 0, 5); // half-Cauchy
+    if (tau < 0) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -cauchy_lccdf(0 | 0, 5);
+    } // half-Cauchy
     ct_log_p += normal_lpdf(theta | mu, tau);
     ct_log_p += normal_lpdf(y | theta, sigma);
   }
@@ -149,8 +152,8 @@ model {
 generated quantities {
   real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
-  real ct_log_mixture
-    = ct_log_mass(ct_xi_knots, ct_beta_at * ct_log_target - ct_bias);
+  real ct_log_mixture = ct_log_mass(ct_xi_knots,
+                                    ct_beta_at * ct_log_target - ct_bias);
   // log weights of this draw for the base and for the target, over all xi
   real ct_log_weight_base = std_normal_lpdf(ct_z) - ct_log_mixture;
   real ct_log_weight_target = ct_log_target - ct_log_mixture;

@@ -27,8 +27,11 @@ model {
   {
     ct_log_prior += normal_lpdf(mu | 0, 5);
     ct_log_prior += cauchy_lpdf(tau | 0, 5);
-    if (tau < 0) ct_log_prior += negative_infinity();
-    else ct_log_prior += -cauchy_lccdf(0 | 0, 5); // half-Cauchy
+    if (tau < 0) {
+      ct_log_prior += negative_infinity();
+    } else {
+      ct_log_prior += -cauchy_lccdf(0 | 0, 5);
+    } // half-Cauchy
     ct_log_prior += normal_lpdf(theta | mu, tau);
     ct_log_likelihood += normal_lpdf(y | theta, sigma);
   }

@@ -7,6 +7,7 @@
 //
 // A term is likelihood where its variate depends on data;
 // `// stanct: prior` or `// stanct: likelihood` behind a statement overrides.
+
 functions {
   real partial_sum_lpdf(array[] real y, int start, int end, real mu) {
     return normal_lpdf(y | mu, 1);

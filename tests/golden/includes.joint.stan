@@ -18,6 +18,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
     // shared by several programs
   real scale() {
@@ -29,7 +30,9 @@ functions {
   // lower=: theta = lb + exp(y); an infinite bound is no bound
   vector ct_lower_bound_vector(vector y, real lb) {
     vector[rows(y)] theta = y;
-    if (lb != negative_infinity()) theta = lb + exp(y);
+    if (lb != negative_infinity()) {
+      theta = lb + exp(y);
+    }
     return theta;
   }
   real ct_lower_bound_vector_lj(vector y, real lb) {
@@ -39,10 +42,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -56,8 +59,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -84,10 +87,9 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
-  real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
@@ -117,10 +119,12 @@ transformed parameters {
   }
 }
 model {
-  // beta log p(z): the target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * (ct_log_peak - 0.5 * dot_self(ct_z));
+  // log N(z; 0, I): the base
+  target += std_normal_lpdf(ct_z);
+  // beta (log p(z) - log N(z; 0, I)): from the base to the target
+  target += ct_beta
+            * (ct_log_p + ct_log_jacobian + ct_log_det_scale
+               - std_normal_lpdf(ct_z));
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
@@ -129,9 +133,9 @@ model {
 generated quantities {
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
-    - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
-  real ct_log_weight_base
-    = -ct_log_mass(ct_bias_beta, -ct_delta * ct_bias_beta - ct_bias);
+  real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
+                                         -ct_delta * ct_bias_beta - ct_bias);
   real ct_log_weight_target = ct_log_weight_base - ct_delta;
 }

@@ -7,6 +7,7 @@
 //
 // A term is likelihood where its variate depends on data;
 // `// stanct: prior` or `// stanct: likelihood` behind a statement overrides.
+
 functions {
   vector twice(vector x) {
     return 2 * x;

@@ -17,11 +17,17 @@ model {
            sigma);
   if (N>3) {
     target += cauchy_lpdf(mu | 0,1);
-    if (mu > 9) target += negative_infinity();
-    else target += -cauchy_lcdf(9 | 0, 1);
+    if (mu > 9) {
+      target += negative_infinity();
+    } else {
+      target += -cauchy_lcdf(9 | 0, 1);
+    }
   } else
     for (n in 1:N) if (y[n] > 0) target += std_normal_lpdf(y[n]);
   target += std_normal_lpdf(mu);
-  if (mu < -5 || mu > 5) target += negative_infinity();
-  else target += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
+  if (mu < -5 || mu > 5) {
+    target += negative_infinity();
+  } else {
+    target += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
+  }
 }

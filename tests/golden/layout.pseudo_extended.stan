@@ -34,10 +34,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -51,8 +51,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -87,10 +87,9 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
-  real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
   matrix[ct_D, ct_N] ct_z; // a column a copy: x = m + L z
@@ -98,7 +97,6 @@ parameters {
 }
 transformed parameters {
   vector[ct_N] ct_beta = inv_logit(ct_u);
-  vector[ct_N] ct_log_base; // log q(z)
   // delta: log base density minus log target density, both of z
   vector[ct_N] ct_delta;
   vector[ct_N] ct_log_weight; // log w
@@ -110,9 +108,9 @@ transformed parameters {
     real ct_log_jacobian = 0; // log |d theta / d x|
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[, ct_n];
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_n];
     } else {
-      ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[ : , ct_n], ct_base_mean);
     }
     mu = ct_x[ct_at_mu];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
@@ -126,30 +124,36 @@ transformed parameters {
                sigma);
       if (N>3) {
         ct_log_p += cauchy_lpdf(mu | 0,1);
-        if (mu > 9) ct_log_p += negative_infinity();
-        else ct_log_p += -cauchy_lcdf(9 | 0, 1);
+        if (mu > 9) {
+          ct_log_p += negative_infinity();
+        } else {
+          ct_log_p += -cauchy_lcdf(9 | 0, 1);
+        }
       } else
         for (n in 1:N) if (y[n] > 0) ct_log_p += std_normal_lpdf(y[n]);
       ct_log_p += std_normal_lpdf(mu);
-      if (mu < -5 || mu > 5) ct_log_p += negative_infinity();
-      else ct_log_p += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
+      if (mu < -5 || mu > 5) {
+        ct_log_p += negative_infinity();
+      } else {
+        ct_log_p += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
+      }
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
-    ct_delta[ct_n] = ct_log_base[ct_n]
-      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-    ct_log_weight[ct_n]
-      = ct_between_knots(ct_beta[ct_n], ct_bias_beta, ct_bias)
-        - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
+    ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
+                     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+    ct_log_weight[ct_n] = ct_between_knots(ct_beta[ct_n], ct_bias_beta,
+                                           ct_bias)
+                          - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
   }
 }
 model {
   // log((1 / N) sum_i w_i): the target's density over that of the copies
   target += log_sum_exp(ct_log_weight) - log(ct_N);
+  // sum_i log q(z_i): the base
+  target += std_normal_lpdf(to_vector(ct_z));
   for (ct_n in 1 : ct_N) {
-    // log q(z_i) - beta_i delta_i: copy i between base and target
-    target += ct_log_base[ct_n]
-              - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
+    // -beta_i delta_i: copy i between base and target
+    target += -ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
     // log g(beta_i) - b(beta_i): the prior less the bias
     target += ct_between_knots(ct_beta[ct_n], ct_bias_beta,
                                ct_log_g - ct_bias);
@@ -165,9 +169,9 @@ generated quantities {
   {
     vector[ct_N] ct_density; // log, over the base's
     for (ct_n in 1 : ct_N) {
-      ct_density[ct_n]
-        = ct_log_mass(ct_bias_beta,
-                      ct_log_g - ct_bias - ct_delta[ct_n] * ct_bias_beta);
+      ct_density[ct_n] = ct_log_mass(ct_bias_beta,
+                                     ct_log_g - ct_bias
+                                     - ct_delta[ct_n] * ct_bias_beta);
     }
     vector[ct_N] ct_chance = log_softmax(-ct_delta - ct_density);
     vector[ct_N] ct_off = log1m_exp(fmin(ct_chance, 0));
@@ -181,9 +185,11 @@ generated quantities {
   real<lower=0> // on two lines
     sigma;
   {
-    vector[ct_D] ct_chosen_z = ct_z[, 1]; // its column of z
+    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
     for (ct_n in 2 : ct_N) {
-      if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
+      if (ct_n == ct_chosen) {
+        ct_chosen_z = ct_z[ : , ct_n];
+      }
     }
     vector[ct_D] ct_x;
     if (ct_is_dense) {

@@ -31,8 +31,11 @@ model {
              sigma);
     if (N>3) {
       ct_log_prior += cauchy_lpdf(mu | 0,1);
-      if (mu > 9) ct_log_prior += negative_infinity();
-      else ct_log_prior += -cauchy_lcdf(9 | 0, 1);
+      if (mu > 9) {
+        ct_log_prior += negative_infinity();
+      } else {
+        ct_log_prior += -cauchy_lcdf(9 | 0, 1);
+      }
     } else
       for (n in 1:N) if (y[n] > 0) ct_log_likelihood += std_normal_lpdf(y[n]);
     ct_log_prior += std_normal_lpdf(mu);

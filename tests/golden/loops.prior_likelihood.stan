@@ -30,10 +30,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -47,8 +47,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -171,7 +171,8 @@ model {
 generated quantities {
   real ct_beta = inv_logit(ct_u);
   // log weights of this draw for the prior and for the posterior, over all beta
-  real ct_log_weight_base
-    = -ct_log_mass(ct_bias_beta, ct_log_likelihood * ct_bias_beta - ct_bias);
+  real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
+                                         ct_log_likelihood * ct_bias_beta
+                                         - ct_bias);
   real ct_log_weight_target = ct_log_weight_base + ct_log_likelihood;
 }

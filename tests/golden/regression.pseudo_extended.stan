@@ -33,10 +33,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -50,8 +50,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -97,10 +97,9 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
-  real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
   matrix[ct_D, ct_N] ct_z; // a column a copy: x = m + L z
@@ -108,7 +107,6 @@ parameters {
 }
 transformed parameters {
   vector[ct_N] ct_beta = inv_logit(ct_u);
-  vector[ct_N] ct_log_base; // log q(z)
   // delta: log base density minus log target density, both of z
   vector[ct_N] ct_delta;
   vector[ct_N] ct_log_weight; // log w
@@ -119,9 +117,9 @@ transformed parameters {
     real ct_log_jacobian = 0; // log |d theta / d x|
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[, ct_n];
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_n];
     } else {
-      ct_x = fma(ct_diagonal, ct_z[, ct_n], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[ : , ct_n], ct_base_mean);
     }
     alpha = ct_x[ct_at_alpha];
     theta = ct_x[ct_at_theta : ct_at_scale - 1];
@@ -133,28 +131,31 @@ transformed parameters {
     real ct_log_p = 0; // log p(theta, y), all constants kept
     {
       ct_log_p += student_t_lpdf(scale | 4, 0, 1);
-      if (scale < 0) ct_log_p += negative_infinity();
-      else ct_log_p += -student_t_lccdf(0 | 4, 0, 1);
+      if (scale < 0) {
+        ct_log_p += negative_infinity();
+      } else {
+        ct_log_p += -student_t_lccdf(0 | 4, 0, 1);
+      }
       ct_log_p += normal_lpdf(alpha | 0, 5);
       ct_log_p += normal_lpdf(theta | 0, scale);
       ct_log_p += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
     }
 
-    ct_log_base[ct_n] = ct_log_peak - 0.5 * dot_self(ct_z[, ct_n]);
-    ct_delta[ct_n] = ct_log_base[ct_n]
-      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
-    ct_log_weight[ct_n]
-      = ct_between_knots(ct_beta[ct_n], ct_bias_beta, ct_bias)
-        - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
+    ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
+                     - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+    ct_log_weight[ct_n] = ct_between_knots(ct_beta[ct_n], ct_bias_beta,
+                                           ct_bias)
+                          - ct_weighted(1 - ct_beta[ct_n], ct_delta[ct_n]);
   }
 }
 model {
   // log((1 / N) sum_i w_i): the target's density over that of the copies
   target += log_sum_exp(ct_log_weight) - log(ct_N);
+  // sum_i log q(z_i): the base
+  target += std_normal_lpdf(to_vector(ct_z));
   for (ct_n in 1 : ct_N) {
-    // log q(z_i) - beta_i delta_i: copy i between base and target
-    target += ct_log_base[ct_n]
-              - ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
+    // -beta_i delta_i: copy i between base and target
+    target += -ct_weighted(ct_beta[ct_n], ct_delta[ct_n]);
     // log g(beta_i) - b(beta_i): the prior less the bias
     target += ct_between_knots(ct_beta[ct_n], ct_bias_beta,
                                ct_log_g - ct_bias);
@@ -170,9 +171,9 @@ generated quantities {
   {
     vector[ct_N] ct_density; // log, over the base's
     for (ct_n in 1 : ct_N) {
-      ct_density[ct_n]
-        = ct_log_mass(ct_bias_beta,
-                      ct_log_g - ct_bias - ct_delta[ct_n] * ct_bias_beta);
+      ct_density[ct_n] = ct_log_mass(ct_bias_beta,
+                                     ct_log_g - ct_bias
+                                     - ct_delta[ct_n] * ct_bias_beta);
     }
     vector[ct_N] ct_chance = log_softmax(-ct_delta - ct_density);
     vector[ct_N] ct_off = log1m_exp(fmin(ct_chance, 0));
@@ -185,9 +186,11 @@ generated quantities {
   vector[K] theta;
   real<lower=0> scale;
   {
-    vector[ct_D] ct_chosen_z = ct_z[, 1]; // its column of z
+    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
     for (ct_n in 2 : ct_N) {
-      if (ct_n == ct_chosen) ct_chosen_z = ct_z[, ct_n];
+      if (ct_n == ct_chosen) {
+        ct_chosen_z = ct_z[ : , ct_n];
+      }
     }
     vector[ct_D] ct_x;
     if (ct_is_dense) {

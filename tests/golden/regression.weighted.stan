@@ -38,8 +38,11 @@ model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     ct_log_prior += student_t_lpdf(scale | 4, 0, 1);
-    if (scale < 0) ct_log_prior += negative_infinity();
-    else ct_log_prior += -student_t_lccdf(0 | 4, 0, 1);
+    if (scale < 0) {
+      ct_log_prior += negative_infinity();
+    } else {
+      ct_log_prior += -student_t_lccdf(0 | 4, 0, 1);
+    }
     ct_log_prior += normal_lpdf(alpha | 0, 5);
     ct_log_prior += normal_lpdf(theta | 0, scale);
     ct_log_likelihood += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);

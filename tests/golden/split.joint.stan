@@ -45,15 +45,17 @@ functions {
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
-    if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
+    if (lb >= ub) {
+      reject("lower bound ", lb, " must be below upper bound ", ub);
+    }
     return lb == negative_infinity() ? ct_upper_bound(y, ub)
            : ub == positive_infinity() ? ct_lower_bound(y, lb)
-           : lb + (ub - lb) * inv_logit(y);
+             : lb + (ub - lb) * inv_logit(y);
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     return lb == negative_infinity() ? ct_upper_bound_lj(y, ub)
            : ub == positive_infinity() ? ct_lower_bound_lj(y, lb)
-           : log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
+             : log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
   }
 
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
@@ -78,10 +80,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -95,8 +97,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -133,10 +135,9 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
-  real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
@@ -180,12 +181,15 @@ model {
     target += ct_beta * normal_lpdf(alpha | 0, scale);
     if (robust) target += ct_beta * tail_lpdf(alpha | 4);
     target += ct_beta * normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) target += negative_infinity();
-    else target += -ct_beta * normal_lccdf(0 | 0, scale);
+    if (sigma < 0) {
+      target += negative_infinity();
+    } else {
+      target += -ct_beta * normal_lccdf(0 | 0, scale);
+    }
     target += ct_beta * log_prior;
     target += ct_beta * (exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-              - 0.1 * dot_self(centred - mu) // likelihood
-              + normal_lpdf(y | mu, sigma));
+                         - 0.1 * dot_self(centred - mu) // likelihood
+                         + normal_lpdf(y | mu, sigma));
     for (n in 1 : N) {
       if (y[n] > 0) target += ct_beta * log(mix);
       else target += ct_beta * log1m(mix);
@@ -194,10 +198,11 @@ model {
     target += ct_beta * normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
     target += ct_beta * normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
   }
-  // beta log |d theta / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * (ct_log_peak - 0.5 * dot_self(ct_z));
+  // log N(z; 0, I): the base
+  target += std_normal_lpdf(ct_z);
+  // beta (log |d theta / d z| - log N(z; 0, I)): the rest on the way to the target
+  target += ct_beta
+            * (ct_log_jacobian + ct_log_det_scale - std_normal_lpdf(ct_z));
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
@@ -210,12 +215,15 @@ generated quantities {
     ct_log_p += normal_lpdf(alpha | 0, scale);
     if (robust) ct_log_p += tail_lpdf(alpha | 4);
     ct_log_p += normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) ct_log_p += negative_infinity();
-    else ct_log_p += -normal_lccdf(0 | 0, scale);
+    if (sigma < 0) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -normal_lccdf(0 | 0, scale);
+    }
     ct_log_p += log_prior;
     ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-              - 0.1 * dot_self(centred - mu) // likelihood
-              + normal_lpdf(y | mu, sigma);
+                - 0.1 * dot_self(centred - mu) // likelihood
+                + normal_lpdf(y | mu, sigma);
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_p += log(mix);
       else ct_log_p += log1m(mix);
@@ -226,9 +234,9 @@ generated quantities {
   }
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
-    - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
-  real ct_log_weight_base
-    = -ct_log_mass(ct_bias_beta, -ct_delta * ct_bias_beta - ct_bias);
+  real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
+                                         -ct_delta * ct_bias_beta - ct_bias);
   real ct_log_weight_target = ct_log_weight_base - ct_delta;
 }

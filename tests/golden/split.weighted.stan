@@ -45,8 +45,11 @@ model {
     ct_log_prior += normal_lpdf(alpha | 0, scale);
     if (robust) ct_log_prior += tail_lpdf(alpha | 4);
     ct_log_prior += normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) ct_log_prior += negative_infinity();
-    else ct_log_prior += -normal_lccdf(0 | 0, scale);
+    if (sigma < 0) {
+      ct_log_prior += negative_infinity();
+    } else {
+      ct_log_prior += -normal_lccdf(0 | 0, scale);
+    }
     ct_log_prior += log_prior;
     ct_log_prior += exponential_lpdf(sum(alpha .* alpha) | 1); // prior
     ct_log_likelihood += -0.1 * dot_self(centred - mu); // likelihood

@@ -30,8 +30,11 @@ parameters {
 model {
   target += normal_lpdf(mu | 0, 1);
   target += normal_lpdf(sigma | 0, 2);
-  if (sigma < 0) target += negative_infinity();
-  else target += -normal_lccdf(0 | 0, 2);
+  if (sigma < 0) {
+    target += negative_infinity();
+  } else {
+    target += -normal_lccdf(0 | 0, 2);
+  }
   target += bump_lpdf(theta | sigma);
   if (theta < 0.5 || theta > 2.5) {
     target += negative_infinity();
@@ -62,11 +65,17 @@ model {
     }
   } // a loop over the normalisers
   target += normal_lpdf(y | mu + x, sigma);
-  if (max(y) > 4) target += negative_infinity();
-  else target += -normal_lcdf(4 | mu + x, sigma);
+  if (max(y) > 4) {
+    target += negative_infinity();
+  } else {
+    target += -normal_lcdf(4 | mu + x, sigma);
+  }
   target += poisson_lpmf(n | exp(mu));
-  if (min(n) < 1) target += negative_infinity();
-  else target += -size(n) * poisson_lccdf(0 | exp(mu));
+  if (min(n) < 1) {
+    target += negative_infinity();
+  } else {
+    target += -size(n) * poisson_lccdf(0 | exp(mu));
+  }
   target += poisson_lpmf(n | rate);
   if (min(n) < 1 || max(n) > 6) {
     target += negative_infinity();
@@ -80,13 +89,19 @@ model {
   }
   if (N > 1) {
     target += binomial_lpmf(n[2] | 7, inv_logit(mu));
-    if (n[2] < 1) target += negative_infinity();
-    else target += -binomial_lccdf(0 | 7, inv_logit(mu));
+    if (n[2] < 1) {
+      target += negative_infinity();
+    } else {
+      target += -binomial_lccdf(0 | 7, inv_logit(mu));
+    }
   }
   else {
     target += binomial_lpmf(n[1] | 7, inv_logit(mu));
-    if (n[1] > 6) target += negative_infinity();
-    else target += -binomial_lcdf(6 | 7, inv_logit(mu));
+    if (n[1] > 6) {
+      target += negative_infinity();
+    } else {
+      target += -binomial_lcdf(6 | 7, inv_logit(mu));
+    }
   }
   for (i in 1 : N) {
     target += gamma_lpdf(rate[i] | 2, sigma);

@@ -22,6 +22,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
   real bump_lpdf(real y, real scale) {
     return -square(y / scale);
@@ -44,7 +45,9 @@ functions {
   }
   vector ct_lower_bound_vector(vector y, real lb) {
     vector[rows(y)] theta = y;
-    if (lb != negative_infinity()) theta = lb + exp(y);
+    if (lb != negative_infinity()) {
+      theta = lb + exp(y);
+    }
     return theta;
   }
   real ct_lower_bound_vector_lj(vector y, real lb) {
@@ -61,24 +64,26 @@ functions {
 
   // lower=, upper=: theta = lb + (ub - lb) * inv_logit(y)
   real ct_lower_upper_bound(real y, real lb, real ub) {
-    if (lb >= ub) reject("lower bound ", lb, " must be below upper bound ", ub);
+    if (lb >= ub) {
+      reject("lower bound ", lb, " must be below upper bound ", ub);
+    }
     return lb == negative_infinity() ? ct_upper_bound(y, ub)
            : ub == positive_infinity() ? ct_lower_bound(y, lb)
-           : lb + (ub - lb) * inv_logit(y);
+             : lb + (ub - lb) * inv_logit(y);
   }
   real ct_lower_upper_bound_lj(real y, real lb, real ub) {
     return lb == negative_infinity() ? ct_upper_bound_lj(y, ub)
            : ub == positive_infinity() ? ct_lower_bound_lj(y, lb)
-           : log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
+             : log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
   }
 
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -92,8 +97,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -127,8 +132,8 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
 }
 parameters {
@@ -167,8 +172,11 @@ model {
   {
     target += ct_beta * normal_lpdf(mu | 0, 1);
     target += ct_beta * normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) target += negative_infinity();
-    else target += -ct_beta * normal_lccdf(0 | 0, 2);
+    if (sigma < 0) {
+      target += negative_infinity();
+    } else {
+      target += -ct_beta * normal_lccdf(0 | 0, 2);
+    }
     target += ct_beta * bump_lpdf(theta | sigma);
     if (theta < 0.5 || theta > 2.5) {
       target += negative_infinity();
@@ -199,11 +207,17 @@ model {
       }
     } // a loop over the normalisers
     target += ct_beta * normal_lpdf(y | mu + x, sigma);
-    if (max(y) > 4) target += negative_infinity();
-    else target += -ct_beta * normal_lcdf(4 | mu + x, sigma);
+    if (max(y) > 4) {
+      target += negative_infinity();
+    } else {
+      target += -ct_beta * normal_lcdf(4 | mu + x, sigma);
+    }
     target += ct_beta * poisson_lpmf(n | exp(mu));
-    if (min(n) < 1) target += negative_infinity();
-    else target += -ct_beta * size(n) * poisson_lccdf(0 | exp(mu));
+    if (min(n) < 1) {
+      target += negative_infinity();
+    } else {
+      target += -ct_beta * size(n) * poisson_lccdf(0 | exp(mu));
+    }
     target += ct_beta * poisson_lpmf(n | rate);
     if (min(n) < 1 || max(n) > 6) {
       target += negative_infinity();
@@ -217,13 +231,19 @@ model {
     }
     if (N > 1) {
       target += ct_beta * binomial_lpmf(n[2] | 7, inv_logit(mu));
-      if (n[2] < 1) target += negative_infinity();
-      else target += -ct_beta * binomial_lccdf(0 | 7, inv_logit(mu));
+      if (n[2] < 1) {
+        target += negative_infinity();
+      } else {
+        target += -ct_beta * binomial_lccdf(0 | 7, inv_logit(mu));
+      }
     }
     else {
       target += ct_beta * binomial_lpmf(n[1] | 7, inv_logit(mu));
-      if (n[1] > 6) target += negative_infinity();
-      else target += -ct_beta * binomial_lcdf(6 | 7, inv_logit(mu));
+      if (n[1] > 6) {
+        target += negative_infinity();
+      } else {
+        target += -ct_beta * binomial_lcdf(6 | 7, inv_logit(mu));
+      }
     }
     for (i in 1 : N) {
       target += ct_beta * gamma_lpdf(rate[i] | 2, sigma);
@@ -251,8 +271,11 @@ generated quantities {
   {
     ct_log_p += normal_lpdf(mu | 0, 1);
     ct_log_p += normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) ct_log_p += negative_infinity();
-    else ct_log_p += -normal_lccdf(0 | 0, 2);
+    if (sigma < 0) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -normal_lccdf(0 | 0, 2);
+    }
     ct_log_p += bump_lpdf(theta | sigma);
     if (theta < 0.5 || theta > 2.5) {
       ct_log_p += negative_infinity();
@@ -283,11 +306,17 @@ generated quantities {
       }
     } // a loop over the normalisers
     ct_log_p += normal_lpdf(y | mu + x, sigma);
-    if (max(y) > 4) ct_log_p += negative_infinity();
-    else ct_log_p += -normal_lcdf(4 | mu + x, sigma);
+    if (max(y) > 4) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -normal_lcdf(4 | mu + x, sigma);
+    }
     ct_log_p += poisson_lpmf(n | exp(mu));
-    if (min(n) < 1) ct_log_p += negative_infinity();
-    else ct_log_p += -size(n) * poisson_lccdf(0 | exp(mu));
+    if (min(n) < 1) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -size(n) * poisson_lccdf(0 | exp(mu));
+    }
     ct_log_p += poisson_lpmf(n | rate);
     if (min(n) < 1 || max(n) > 6) {
       ct_log_p += negative_infinity();
@@ -301,13 +330,19 @@ generated quantities {
     }
     if (N > 1) {
       ct_log_p += binomial_lpmf(n[2] | 7, inv_logit(mu));
-      if (n[2] < 1) ct_log_p += negative_infinity();
-      else ct_log_p += -binomial_lccdf(0 | 7, inv_logit(mu));
+      if (n[2] < 1) {
+        ct_log_p += negative_infinity();
+      } else {
+        ct_log_p += -binomial_lccdf(0 | 7, inv_logit(mu));
+      }
     }
     else {
       ct_log_p += binomial_lpmf(n[1] | 7, inv_logit(mu));
-      if (n[1] > 6) ct_log_p += negative_infinity();
-      else ct_log_p += -binomial_lcdf(6 | 7, inv_logit(mu));
+      if (n[1] > 6) {
+        ct_log_p += negative_infinity();
+      } else {
+        ct_log_p += -binomial_lcdf(6 | 7, inv_logit(mu));
+      }
     }
     for (i in 1 : N) {
       ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
@@ -324,8 +359,8 @@ generated quantities {
   }
   real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
-  real ct_log_mixture
-    = ct_log_mass(ct_xi_knots, ct_beta_at * ct_log_target - ct_bias);
+  real ct_log_mixture = ct_log_mass(ct_xi_knots,
+                                    ct_beta_at * ct_log_target - ct_bias);
   // log weights of this draw for the base and for the target, over all xi
   real ct_log_weight_base = std_normal_lpdf(ct_z) - ct_log_mixture;
   real ct_log_weight_target = ct_log_target - ct_log_mixture;

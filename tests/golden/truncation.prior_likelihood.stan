@@ -20,6 +20,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
   real bump_lpdf(real y, real scale) {
     return -square(y / scale);
@@ -34,10 +35,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -51,8 +52,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -82,8 +83,11 @@ transformed parameters {
   {
     ct_log_prior += normal_lpdf(mu | 0, 1);
     ct_log_prior += normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) ct_log_prior += negative_infinity();
-    else ct_log_prior += -normal_lccdf(0 | 0, 2);
+    if (sigma < 0) {
+      ct_log_prior += negative_infinity();
+    } else {
+      ct_log_prior += -normal_lccdf(0 | 0, 2);
+    }
     ct_log_prior += bump_lpdf(theta | sigma);
     if (theta < 0.5 || theta > 2.5) {
       ct_log_prior += negative_infinity();
@@ -114,11 +118,17 @@ transformed parameters {
       }
     } // a loop over the normalisers
     ct_log_likelihood += normal_lpdf(y | mu + x, sigma);
-    if (max(y) > 4) ct_log_likelihood += negative_infinity();
-    else ct_log_likelihood += -normal_lcdf(4 | mu + x, sigma);
+    if (max(y) > 4) {
+      ct_log_likelihood += negative_infinity();
+    } else {
+      ct_log_likelihood += -normal_lcdf(4 | mu + x, sigma);
+    }
     ct_log_likelihood += poisson_lpmf(n | exp(mu));
-    if (min(n) < 1) ct_log_likelihood += negative_infinity();
-    else ct_log_likelihood += -size(n) * poisson_lccdf(0 | exp(mu));
+    if (min(n) < 1) {
+      ct_log_likelihood += negative_infinity();
+    } else {
+      ct_log_likelihood += -size(n) * poisson_lccdf(0 | exp(mu));
+    }
     ct_log_likelihood += poisson_lpmf(n | rate);
     if (min(n) < 1 || max(n) > 6) {
       ct_log_likelihood += negative_infinity();
@@ -132,13 +142,19 @@ transformed parameters {
     }
     if (N > 1) {
       ct_log_likelihood += binomial_lpmf(n[2] | 7, inv_logit(mu));
-      if (n[2] < 1) ct_log_likelihood += negative_infinity();
-      else ct_log_likelihood += -binomial_lccdf(0 | 7, inv_logit(mu));
+      if (n[2] < 1) {
+        ct_log_likelihood += negative_infinity();
+      } else {
+        ct_log_likelihood += -binomial_lccdf(0 | 7, inv_logit(mu));
+      }
     }
     else {
       ct_log_likelihood += binomial_lpmf(n[1] | 7, inv_logit(mu));
-      if (n[1] > 6) ct_log_likelihood += negative_infinity();
-      else ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
+      if (n[1] > 6) {
+        ct_log_likelihood += negative_infinity();
+      } else {
+        ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
+      }
     }
     for (i in 1 : N) {
       ct_log_prior += gamma_lpdf(rate[i] | 2, sigma);
@@ -167,7 +183,8 @@ model {
 generated quantities {
   real ct_beta = inv_logit(ct_u);
   // log weights of this draw for the prior and for the posterior, over all beta
-  real ct_log_weight_base
-    = -ct_log_mass(ct_bias_beta, ct_log_likelihood * ct_bias_beta - ct_bias);
+  real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
+                                         ct_log_likelihood * ct_bias_beta
+                                         - ct_bias);
   real ct_log_weight_target = ct_log_weight_base + ct_log_likelihood;
 }

@@ -7,6 +7,7 @@
 //
 // A term is likelihood where its variate depends on data;
 // `// stanct: prior` or `// stanct: likelihood` behind a statement overrides.
+
 functions {
   real bump_lpdf(real y, real scale) {
     return -square(y / scale);
@@ -38,8 +39,11 @@ model {
   {
     ct_log_prior += normal_lpdf(mu | 0, 1);
     ct_log_prior += normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) ct_log_prior += negative_infinity();
-    else ct_log_prior += -normal_lccdf(0 | 0, 2);
+    if (sigma < 0) {
+      ct_log_prior += negative_infinity();
+    } else {
+      ct_log_prior += -normal_lccdf(0 | 0, 2);
+    }
     ct_log_prior += bump_lpdf(theta | sigma);
     if (theta < 0.5 || theta > 2.5) {
       ct_log_prior += negative_infinity();
@@ -70,11 +74,17 @@ model {
       }
     } // a loop over the normalisers
     ct_log_likelihood += normal_lpdf(y | mu + x, sigma);
-    if (max(y) > 4) ct_log_likelihood += negative_infinity();
-    else ct_log_likelihood += -normal_lcdf(4 | mu + x, sigma);
+    if (max(y) > 4) {
+      ct_log_likelihood += negative_infinity();
+    } else {
+      ct_log_likelihood += -normal_lcdf(4 | mu + x, sigma);
+    }
     ct_log_likelihood += poisson_lpmf(n | exp(mu));
-    if (min(n) < 1) ct_log_likelihood += negative_infinity();
-    else ct_log_likelihood += -size(n) * poisson_lccdf(0 | exp(mu));
+    if (min(n) < 1) {
+      ct_log_likelihood += negative_infinity();
+    } else {
+      ct_log_likelihood += -size(n) * poisson_lccdf(0 | exp(mu));
+    }
     ct_log_likelihood += poisson_lpmf(n | rate);
     if (min(n) < 1 || max(n) > 6) {
       ct_log_likelihood += negative_infinity();
@@ -88,13 +98,19 @@ model {
     }
     if (N > 1) {
       ct_log_likelihood += binomial_lpmf(n[2] | 7, inv_logit(mu));
-      if (n[2] < 1) ct_log_likelihood += negative_infinity();
-      else ct_log_likelihood += -binomial_lccdf(0 | 7, inv_logit(mu));
+      if (n[2] < 1) {
+        ct_log_likelihood += negative_infinity();
+      } else {
+        ct_log_likelihood += -binomial_lccdf(0 | 7, inv_logit(mu));
+      }
     }
     else {
       ct_log_likelihood += binomial_lpmf(n[1] | 7, inv_logit(mu));
-      if (n[1] > 6) ct_log_likelihood += negative_infinity();
-      else ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
+      if (n[1] > 6) {
+        ct_log_likelihood += negative_infinity();
+      } else {
+        ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
+      }
     }
     for (i in 1 : N) {
       ct_log_prior += gamma_lpdf(rate[i] | 2, sigma);

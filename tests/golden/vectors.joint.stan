@@ -18,6 +18,7 @@
 // and averages over the posterior, with w = exp(ct_log_weight_target),
 //
 //   E[f] = sum(w f) / sum(w).
+
 functions {
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 
@@ -25,7 +26,9 @@ functions {
   vector ct_ordered(vector y) {
     int K = rows(y);
     vector[K] theta = y;
-    if (K > 1) theta = y[1] + append_row(0, cumulative_sum(exp(y[2 : K])));
+    if (K > 1) {
+      theta = y[1] + append_row(0, cumulative_sum(exp(y[2 : K])));
+    }
     return theta;
   }
   real ct_ordered_lj(vector y) {
@@ -48,7 +51,8 @@ functions {
 
   // as unit_vector_lj, with the factor that makes the area that of the sphere
   real ct_sphere_lj(vector y) {
-    return (1 - 0.5 * rows(y)) * log(2) - lgamma(0.5 * rows(y)) - 0.5 * dot_self(y);
+    return (1 - 0.5 * rows(y)) * log(2) - lgamma(0.5 * rows(y))
+           - 0.5 * dot_self(y);
   }
 
   // sum_to_zero_vector: y in an orthonormal basis of such vectors
@@ -72,10 +76,10 @@ functions {
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1
-           ? values[1] + (values[2] - values[1]) * at
+    return K == 1 ? values[1] + (values[2] - values[1]) * at
            : values[1]
-             + dot_product((tail(values, K) - head(values, K))
+             + dot_product(
+                           (tail(values, K) - head(values, K))
                            ./ (tail(knots, K) - head(knots, K)),
                            fmin(fmax(at - head(knots, K), 0),
                                 tail(knots, K) - head(knots, K)));
@@ -89,8 +93,8 @@ functions {
       real r = abs(f[k + 1] - f[k]);
       // log((1 - exp(-r)) / r), by its series near zero
       real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k])
-                    + fmax(f[k], f[k + 1]) + shrink;
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
     }
     return log_sum_exp(log_mass);
   }
@@ -124,10 +128,9 @@ transformed data {
     reject("ct_D is ", ct_D, ", but the program has ", ct_end - 1,
            " unconstrained parameters.");
   }
-  vector[ct_D] ct_diagonal
-    = ct_is_dense ? diagonal(ct_base_scale) : ct_base_scale[, 1];
+  vector[ct_D] ct_diagonal = ct_is_dense ? diagonal(ct_base_scale)
+                             : ct_base_scale[ : , 1];
   real ct_log_det_scale = sum(log(ct_diagonal));
-  real ct_log_peak = -0.5 * ct_D * log(2 * pi()); // log N(0; 0, I)
 }
 parameters {
   vector[ct_D] ct_z; // whitened: x = m + L z
@@ -207,10 +210,11 @@ model {
       for (s in 1 : 2) target += ct_beta * normal_lpdf(cuts[r, s] | r, s);
     }
   }
-  // beta log |d theta / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
-  // (1 - beta) log N(z; 0, I): the base
-  target += inv_logit(-ct_u) * (ct_log_peak - 0.5 * dot_self(ct_z));
+  // log N(z; 0, I): the base
+  target += std_normal_lpdf(ct_z);
+  // beta (log |d theta / d z| - log N(z; 0, I)): the rest on the way to the target
+  target += ct_beta
+            * (ct_log_jacobian + ct_log_det_scale - std_normal_lpdf(ct_z));
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
@@ -232,9 +236,9 @@ generated quantities {
   }
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)
-    - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
-  real ct_log_weight_base
-    = -ct_log_mass(ct_bias_beta, -ct_delta * ct_bias_beta - ct_bias);
+  real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
+                                         -ct_delta * ct_bias_beta - ct_bias);
   real ct_log_weight_target = ct_log_weight_base - ct_delta;
 }

@@ -1,4 +1,4 @@
-"""Compares a generated program with the user's at random points: `stanct temper --check`."""
+"""Compares a generated program with the user's at random points."""
 
 from __future__ import annotations
 

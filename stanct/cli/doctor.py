@@ -12,7 +12,6 @@ from stanct.common.version import __version__
 from stanct.engines import embedded, homes, opencl
 from stanct.engines.assemble import is_current
 from stanct.engines.embedded import Recipe
-from stanct.samplers import METHODS
 from stanct.targets.density import Density
 from stanct.work.blas import blas_in_words
 
@@ -34,13 +33,8 @@ def examine() -> tuple[str, bool]:
     lines.append("Engines")
     works, words = _embedded()
     lines.append(f"  embedded: {words}")
-    home = homes.find()
-    lines.append(f"  cmdstan: {_cmdstan(home)}")
+    lines.append(f"  cmdstan: {_cmdstan(homes.find())}")
     lines.append(f"  OpenCL: {_opencl()}")
-    chosen = "embedded" if home is None else "cmdstan"
-    *first, last = (name for name, kind in METHODS.items() if kind.by_nuts and kind.cmdstan_first)
-    methods = f"{', '.join(first)} and {last}"
-    lines.append(f"`--engine auto` is {chosen} for the methods {methods}, embedded for all others.")
     return "\n".join(lines), works
 
 
