@@ -101,11 +101,14 @@ class TactOut(NamedTuple):
         Estimate of U.
     trace : shape (looks, 6)
         ξ, λ, mean of z_θ, z_ξ, U, |r_θ|² / (D η).
+    reading
+        Working memory.
     """
 
     z: Array
     energy: Array
     trace: Array
+    reading: Reading
 
 
 @compiled
@@ -346,7 +349,6 @@ def run_looks(
     bias: Bias,
     dynamics: Dynamics,
     rng: np.random.Generator,
-    reading: Reading,
     out: TactOut,
 ) -> tuple[int, int]:
     """Look at the chain every `gaps[0]` steps and collect a draw where λ = 1.
@@ -354,8 +356,8 @@ def run_looks(
     The loop ends when `out` is full of draws or of looks. Returns the numbers of draws and looks.
     """
     potential, walker, bias = borrowed(potential), borrowed(walker), borrowed(bias)
-    dynamics, reading = borrowed(dynamics), borrowed(reading)
     dimension, rng, out = walker.z.size, borrowed(rng), borrowed(out)
+    dynamics, reading = borrowed(dynamics), out.reading
     value, home = reading.value, reading.rows[4]
     copy(walker.z, home)
     found, kinetic = 0, 1.0

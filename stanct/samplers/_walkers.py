@@ -60,13 +60,14 @@ def _look(source: Source, dynamics: Dynamics, wanted: int, chain: Chain, looks: 
     """Make a block of looks, which ends once `wanted` draws have been collected."""
     walker = chain.walker
     room = max(0, min(wanted - chain.collected, looks))
-    out = TactOut(np.empty((room, walker.z.size)), np.empty(room), np.empty((looks, 6)))
+    size = walker.z.size
+    reading = noisy.make_reading(size)
+    out = TactOut(np.empty((room, size)), np.empty(room), np.empty((looks, 6)), reading)
     found, seen = 0, 0
     if room > 0:
         with source.potential(chain.noise) as potential:
-            reading = noisy.make_reading(walker.z.size)
             found, seen = compiled.run_looks(
-                potential, walker, chain.bias, dynamics, chain.rng, reading, out
+                potential, walker, chain.bias, dynamics, chain.rng, out
             )
     chain.collected += found
     # Copies release the memory of draws that were not collected.
