@@ -177,9 +177,8 @@ def test_spread_between_batches() -> None:
         batches, np.zeros(1), np.full((1, 1), 2.0), batches.corrections(), (0.0, 1.5)
     )
     out = np.zeros((2, 2))
-    noisy.batch_spread(
-        potential, np.array([[0.0], [1.0]]), 20_000, np.random.default_rng(SEED), out
-    )
+    rng, points = np.random.default_rng(SEED), np.array([[0.0], [1.0]])
+    noisy.batch_spread(potential, points, 20_000, rng, noisy.make_reading(1), out)
     # Slopes −1 and 3 with equal chances have variance 4, doubled in z; energy is slope times x.
     assert out[:, 1] == pytest.approx(16 + 2.25, rel=0.05)
     assert out[:, 0] == pytest.approx([0.0, 16.0], rel=0.05, abs=1e-12)

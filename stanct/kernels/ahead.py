@@ -131,7 +131,7 @@ def compiled_here(*names: str) -> None:
                 pair, pair, pair, 1.0, 1.0, 1.0, 1.0, True, True, True, 1, True, (1.0, 1.0, 1.0),
                 0.0, (1, 1),
             ),
-            rng, TactOut(eye, one, eye),
+            rng, TactOut(eye, one, eye, make_reading(1)),
         ),
     }  # fmt: skip
     for name in names:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.compiling import compiled, number_below
+from stanct.common.compiling import borrowed, compiled, number_below, shared
 
 
 class Potential(NamedTuple):
@@ -54,8 +54,8 @@ class Potential(NamedTuple):
 class Reading(NamedTuple):
     """Working memory for an estimate of the energy.
 
-    `rows`, shape (4, D), are ∇U, the point x, the gradient in x, and the prior's gradient in x.
-    `value` has U, and U − offset, which `move` sets.
+    `rows`, shape (5, D), are ∇U, the point x, the gradient in x, the prior's gradient in x, and the
+    place of the last look. `value` has U, and U − offset, which `move` sets.
     """
 
     rows: Array
@@ -64,7 +64,7 @@ class Reading(NamedTuple):
 
 def make_reading(dimension: int) -> Reading:
     """Allocate working memory for an estimate in D dimensions."""
-    return Reading(np.zeros((4, dimension)), np.zeros(2))
+    return Reading(np.zeros((5, dimension)), np.zeros(2))
 
 
 @compiled
@@ -104,6 +104,12 @@ def density_at(
 @compiled
 def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading: Reading) -> bool:
     """Put a noisy U(z), up to a constant, and ∇U into `reading`; return False if z is rejected."""
+    return estimated(borrowed(potential), z, borrowed(rng), borrowed(reading))
+
+
+@shared()
+def estimated(potential: Potential, z: Array, rng: np.random.Generator, reading: Reading) -> bool:
+    """Shared form of `energy_at` for borrowed records."""
     room, value = reading.rows, reading.value
     x, gradient = room[1], room[2]
     diagonal = potential.scale.shape[0] == 1
@@ -122,7 +128,8 @@ def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading:
         batch = min(place, potential.handles.size - 1)
     if not density_at(potential, batch, x, gradient, room[3], value):
         return False
-    room[0] = 0.0
+    for i in range(z.size):
+        room[0, i] = 0.0
     for i in range(z.size):
         if diagonal:
             room[0, i] = -potential.scale[0, i] * gradient[i]
@@ -132,15 +139,22 @@ def energy_at(potential: Potential, z: Array, rng: np.random.Generator, reading:
     value[0] = -value[0]
     if potential.noise[0] > 0:
         value[0] += potential.noise[0] * rng.standard_normal()
-    if potential.noise[1] > 0:
-        for i in range(z.size):
+    total = 0.0
+    for i in range(z.size):
+        if potential.noise[1] > 0:
             room[0, i] += potential.noise[1] * rng.standard_normal()
-    return math.isfinite(room[0].sum())
+        total += room[0, i]
+    return math.isfinite(total)
 
 
 @compiled
 def batch_spread(
-    potential: Potential, points: Array, repeats: int, rng: np.random.Generator, out: Array
+    potential: Potential,
+    points: Array,
+    repeats: int,
+    rng: np.random.Generator,
+    reading: Reading,
+    out: Array,
 ) -> None:
     """Compute the variances between batches of U and of ∇U at whitened points, shape (P, D).
 
@@ -148,12 +162,12 @@ def batch_spread(
     rejected.
     """
     dimension = points.shape[1]
-    reading = Reading(np.zeros((4, dimension)), np.zeros(2))
+    potential, rng, reading = borrowed(potential), borrowed(rng), borrowed(reading)
     for n in range(points.shape[0]):
         mean, square = np.zeros(dimension + 1), np.zeros(dimension + 1)
         good = True
         for k in range(repeats):
-            good = energy_at(potential, points[n], rng, reading) and good
+            good = estimated(potential, points[n], rng, reading) and good
             for i in range(dimension + 1):
                 new = reading.rows[0, i] if i < dimension else reading.value[0]
                 step = new - mean[i]

@@ -20,7 +20,7 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.common.compiling import borrowed, compiled, copy
-from stanct.kernels.noisy import Potential, Reading, energy_at
+from stanct.kernels.noisy import Potential, Reading, estimated
 
 # Biases of the tempering variable.
 NO_BIAS, FORCE, HILLS = 0, 1, 2
@@ -101,11 +101,14 @@ class TactOut(NamedTuple):
         Estimate of U.
     trace : shape (looks, 6)
         ξ, λ, mean of z_θ, z_ξ, U, |r_θ|² / (D η).
+    reading
+        Working memory.
     """
 
     z: Array
     energy: Array
     trace: Array
+    reading: Reading
 
 
 @compiled
@@ -238,22 +241,20 @@ def damped(momentum: Array, matrix: Array, square: float, symmetric: bool, room:
 @compiled
 def rest(thermostat: Array, dimension: int, friction: float) -> None:
     """Put z_θ at the friction that is injected."""
-    thermostat[:] = friction
-    if thermostat.size > dimension:
-        for i in range(thermostat.size):
-            if i % (dimension + 1) != 0:
-                thermostat[i] = 0.0
+    for i in range(thermostat.size):
+        own = thermostat.size <= dimension or i % (dimension + 1) == 0
+        thermostat[i] = friction if own else 0.0
 
 
 @compiled
 def mean_friction(thermostat: Array, dimension: int) -> float:
     """Return the mean of z_θ over the coordinates."""
-    if thermostat.size <= dimension:
-        return thermostat.mean()
-    total = 0.0
-    for i in range(dimension):
-        total += thermostat[i * dimension + i]
-    return total / dimension
+    apart = dimension + 1 if thermostat.size > dimension else 1
+    total, count = 0.0, 0
+    for i in range(0, thermostat.size, apart):
+        total += thermostat[i]
+        count += 1
+    return total / count
 
 
 @compiled
@@ -279,12 +280,13 @@ def move(
     reading: Reading,
 ) -> None:
     """Take one step of Algorithm 1: thermostats, gradient, bias, momenta, positions, wall."""
+    potential, rng, reading = borrowed(potential), borrowed(rng), borrowed(reading)
     state, value = walker.tempering, reading.value
     lam, slope = coupling(state[0], dynamics.plateau, dynamics.reach, dynamics.power)
     share = 0.5 if dynamics.symmetric else 1.0
     if dynamics.thermostatted:
         heat(walker, dynamics, lam, slope, share)
-    if not energy_at(potential, walker.z, rng, reading):
+    if not estimated(potential, walker.z, rng, reading):
         # An elastic reflection back into the support.
         walker.clock[1] += 1
         for i in range(walker.z.size):
@@ -355,8 +357,9 @@ def run_looks(
     """
     potential, walker, bias = borrowed(potential), borrowed(walker), borrowed(bias)
     dimension, rng, out = walker.z.size, borrowed(rng), borrowed(out)
-    reading, home = Reading(np.zeros((4, dimension)), np.zeros(2)), walker.z.copy()
-    value = reading.value
+    dynamics, reading = borrowed(dynamics), out.reading
+    value, home = reading.value, reading.rows[4]
+    copy(walker.z, home)
     found, kinetic = 0, 1.0
     for look in range(out.trace.shape[0]):
         for _ in range(dynamics.gaps[0]):

@@ -60,7 +60,9 @@ def _look(source: Source, dynamics: Dynamics, wanted: int, chain: Chain, looks: 
     """Make a block of looks, which ends once `wanted` draws have been collected."""
     walker = chain.walker
     room = max(0, min(wanted - chain.collected, looks))
-    out = TactOut(np.empty((room, walker.z.size)), np.empty(room), np.empty((looks, 6)))
+    size = walker.z.size
+    reading = noisy.make_reading(size)
+    out = TactOut(np.empty((room, size)), np.empty(room), np.empty((looks, 6)), reading)
     found, seen = 0, 0
     if room > 0:
         with source.potential(chain.noise) as potential:
@@ -215,7 +217,8 @@ def noise_spread(
     spread = np.zeros((len(picked), 2))
     with source.potential(noise) as potential:
         points = np.array([block.place for block in picked])
-        noisy.batch_spread(potential, points, SPREAD_BATCHES, luck, spread)
+        reading = noisy.make_reading(source.mean.size)
+        noisy.batch_spread(potential, points, SPREAD_BATCHES, luck, reading, spread)
     at = (coupling.plateau, coupling.reach, coupling.power)
     return np.column_stack([spread, [compiled.coupling(block.xi, *at) for block in picked]])
 
