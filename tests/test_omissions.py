@@ -705,13 +705,22 @@ def test_a_renormalisation_that_changes_nothing_says_so(
         assert ("renormalise changed nothing" in capsys.readouterr().err) is says
 
 
-def test_the_first_screen_says_what_cannot_be_checked() -> None:
-    source = "parameters { real m; } model { target += -0.5 * square(m); }"
+def test_all_that_shows_a_run_says_what_nobody_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "parameters { real m; } model {\n target += -0.5 * square(m);\n}"
     run = stanct.temper(source).sample(draws=100, seed=1, progress=False)
-    assert "normalised" not in run.warnings
-    assert "Whether line 1 is normalised cannot be checked." in " ".join(
-        " ".join(screen(run)).split()
-    )
+    said = "Log Z is the evidence only if line 2 is normalised, which nobody checked."
+    assert "normalised" not in run.warnings and run.verdict.unchecked == (2,)
+    for shown in ("\n".join(screen(run)), repr(run), run._repr_html_()):
+        assert said in " ".join(shown.split())
+    assert "yes, if line 2 is normalised, which nobody checked" in str(run.verdict)
+    run.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "if line 2 is normalised, which nobody checked" in page
+    file = written_to(tmp_path / "kernel.stan", source)
+    assert main(["evidence", file, "--json", "--quiet", "--draws", "100", "--seed", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["only_if_normalised"] == [2]
 
 
 def test_no_bayes_factor_of_improper_priors(

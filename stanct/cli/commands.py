@@ -291,6 +291,7 @@ def _record(run: Run) -> dict[str, Any]:
         "warnings": list(run.warnings),
         "draws_may_be_used": run.verdict.for_draws,
         "log_z_is_the_evidence": run.verdict.for_evidence,
+        "only_if_normalised": list(run.verdict.unchecked),
         "failed": [
             {"check": c.name, "of": c.of, "message": c.message, "remedy": c.remedy}
             for c in failures(run.diagnostics)

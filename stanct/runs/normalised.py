@@ -11,7 +11,7 @@ import numpy as np
 
 from stanct.common.errors import first_few
 from stanct.estimates.path import Evidence
-from stanct.runs.verdicts import Check, check
+from stanct.runs.verdicts import Check, are_normalised, check
 
 
 def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
@@ -80,14 +80,10 @@ def _is_known(omission: Mapping[str, Any]) -> bool:
     return omission["kind"] != "missing_constant" and not omission["improper"]
 
 
-def unchecked(omissions: Sequence[Mapping[str, Any]]) -> str:
-    """Which lines may leave out a constant that the text does not tell; empty if none."""
-    lines = dict.fromkeys(
-        str(one["line"]) for one in omissions if one["kind"] == "missing_constant"
-    )
-    several, is_ = ("s", "are") if len(lines) > 1 else ("", "is")
-    told = first_few(list(lines))
-    return f"Whether line{several} {told} {is_} normalised cannot be checked." if lines else ""
+def unchecked(facts: Mapping[str, Any]) -> tuple[int, ...]:
+    """Lines that may leave out a constant that the text does not tell, in the text's order."""
+    found = facts.get("omissions") or ()
+    return tuple(dict.fromkeys(one["line"] for one in found if one["kind"] == "missing_constant"))
 
 
 def _told(omissions: Sequence[Mapping[str, Any]]) -> str:
@@ -107,8 +103,9 @@ def _unnormalised(
     """Which constants are missing, and how to mend that."""
     known = [one for one in omissions if _is_known(one)]
     if not known:
-        said = f"No constant is known to be missing. {unchecked(omissions)}"
-        return said.rstrip(), "Normalise the priors."
+        lines = unchecked({"omissions": omissions})
+        doubt = f" Whether {are_normalised(lines)} cannot be checked." if lines else ""
+        return f"No constant is known to be missing.{doubt}", "Normalise the priors."
     told = _told(known)
     if math.isfinite(amount) and 0 < std_error < np.inf:
         side = "small" if amount > 0 else "large"

@@ -20,6 +20,7 @@ from stanct.estimates.naming import Names, listed, place_of, variable
 from stanct.path.base import Base
 from stanct.runs.diagnostics import tails_check
 from stanct.runs.inference import groups_of
+from stanct.runs.normalised import unchecked
 from stanct.runs.road import Road
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
 from stanct.runs.surveyed import ELSEWHERE, Surveyed, survey_facts, surveyed_checks
@@ -202,7 +203,8 @@ class Run(Surveyed, Reported, Pictured, Extendable, ABC):
     @cached_property
     def verdict(self) -> Verdict:
         """Whether the draws may be used, and whether log Z may be used as the evidence."""
-        return Verdict.of(self.diagnostics, has_evidence=self._has_evidence)
+        lines = unchecked(self.provenance)
+        return Verdict.of(self.diagnostics, has_evidence=self._has_evidence, unchecked=lines)
 
     @property
     def warnings(self) -> tuple[str, ...]:

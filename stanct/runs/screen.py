@@ -11,7 +11,6 @@ from stanct.estimates.naming import FEW, by_interest
 from stanct.estimates.weighted import scalars
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.normalised import unchecked
 from stanct.runs.run import Run
 from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
@@ -67,8 +66,6 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
     told = " ".join(decisions(run.provenance))
     yield _told("Done", f"Method {run.made_by} {does}: {', '.join(made)}. {told}")
     told = [run.verdict.in_words, searched(run, spikes=False) if run.has_posterior else ""]
-    if isinstance(run, EvidenceRun):
-        told.insert(1, unchecked(run.provenance.get("omissions") or ()))
     yield _told("Believe it?", " ".join(filter(None, told)))
     yield from _next(run, folder)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from stanct.common.errors import first_few
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -196,26 +198,37 @@ def mendable(checks: Iterable[Check]) -> list[str]:
     return [one.name for one in checks if not one.passed and one.kind.mended_by != "you"]
 
 
+def are_normalised(lines: Iterable[int]) -> str:
+    """The clause that lines of a program are normalised."""
+    told = [str(line) for line in lines]
+    return f"line{'s' * bool(told[1:])} {first_few(told)} {'are' if told[1:] else 'is'} normalised"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The answers to two questions: may I use the draws, and may I use log Z as the evidence?
 
     `draws` names the failed checks that put the draws in doubt, and log Z with them, and `evidence`
     those that put log Z alone in doubt; None for a run without one. `checks` counts all.
+    `unchecked` has the lines of the program of which its text does not tell whether they are
+    normalised.
     """
 
     draws: tuple[str, ...]
     evidence: tuple[str, ...] | None
     checks: int
+    unchecked: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, checks: Iterable[Check], *, has_evidence: bool) -> Verdict:
+    def of(
+        cls, checks: Iterable[Check], *, has_evidence: bool, unchecked: Iterable[int] = ()
+    ) -> Verdict:
         """The verdict of a run's checks."""
         checks = list(checks)
         failed = failures(checks)
         alone = tuple(one.name for one in failed if one.of == "evidence")
         draws = tuple(one.name for one in failed if one.of == "draws" or not has_evidence)
-        return cls(draws, alone if has_evidence else None, len(checks))
+        return cls(draws, alone if has_evidence else None, len(checks), tuple(unchecked))
 
     @property
     def for_draws(self) -> bool:
@@ -236,12 +249,23 @@ class Verdict:
         failed = ", ".join((*self.evidence, *self.draws))
         return {
             "May I use the draws?": draws,
-            "May I use log Z as the evidence?": f"no: {failed} failed" if failed else "yes",
+            "May I use log Z as the evidence?": f"no: {failed} failed"
+            if failed
+            else f"yes, if {are_normalised(self.unchecked)}, which nobody checked"
+            if self.unchecked
+            else "yes",
         }
 
     @property
     def in_words(self) -> str:
-        """Both answers in one sentence."""
+        """Both answers, and the condition of the second one."""
+        if not self.unchecked or self.evidence is None or "improper" in self.draws:
+            return self._counted
+        condition = f"{are_normalised(self.unchecked)}, which nobody checked"
+        return f"{self._counted} Log Z is the evidence only if {condition}."
+
+    @property
+    def _counted(self) -> str:
         failed = len(self.draws) + len(self.evidence or ())
         if not failed:
             return f"All {self.checks} checks passed."
