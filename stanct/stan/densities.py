@@ -154,7 +154,7 @@ class Densities:
             and syntax.word(token + 1) != "("
         }
 
-    def _names_past_sizes(self, tokens: Range) -> set[str]:
+    def names_past_sizes(self, tokens: Range) -> set[str]:
         """Return the variables that are named outside of calls that ask for a size."""
         found, first = set[str](), tokens.first
         for name, arguments in self.calls(tokens):
@@ -368,7 +368,7 @@ class Densities:
         self._opaque_calls(value)
         self._calls_of_densities(statement, value, inside, scope)
         self.by_hand |= self._past_densities(value)
-        names = self._names_past_sizes(value) - self.sums
+        names = self.names_past_sizes(value) - self.sums
         if self.roots(names) and not self.has_density(value):
             self.increments.append(statement)
 

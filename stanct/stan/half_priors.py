@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.own_constants import OwnConstants
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
 from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
 from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, operand, product
@@ -25,7 +24,6 @@ _CHOOSING = frozenset({"if", "while"})
 # Negligible log factor of one element. A variate hardly has a million elements.
 _NOTHING = 1e-9
 _WORD = re.compile(r"\w+")
-_OF_FACTORIALS = frozenset({"lgamma", "tgamma", "lfactorial", "log_rising_factorial"})
 
 
 def _is_arc(low: Bound | None, high: Bound | None, period: float) -> bool:
@@ -64,10 +62,6 @@ class HalfPriors:
             for _, token, spec in densities.program.parameter_declarations()
         }
         self._several = self._with_several()
-        self._own = OwnConstants(densities)
-        cut = [(one, cut) for one in densities.found if (cut := self._cut(one)) is not None]
-        corrected = self._own.corrected(cut)
-        self._cuts = {id(one): cut for one, cut in cut if id(one) not in corrected}
 
     def found(self) -> Iterator[HalfPrior]:
         """Yield the half priors in the order of the text."""
@@ -118,7 +112,7 @@ class HalfPriors:
     def _half_prior(self, density: Density) -> HalfPrior | None:
         if density.family in MULTIVARIATE:
             return self._of_vector(density)
-        cut = self._cuts.get(id(density))
+        cut = self._cut(density)
         if cut is None:
             return None
         if cut.spec.base in _ORDERED:
@@ -148,7 +142,7 @@ class HalfPriors:
             density,
             where,
             depends,
-            None if depends else correction,
+            correction,
             None if depends else value,
             self._remedy(density, truncation, added),
             truncation,
@@ -390,7 +384,7 @@ class HalfPriors:
     def _of_ordered(self, density: Density, cut: Cut) -> HalfPrior | None:
         """Return the half prior of an ordered vector, one of K! equally probable orders."""
         spec, bounds = cut.spec, cut.bounds
-        if _OF_FACTORIALS & self._own.functions or len(bounds) > 1 or density.inside:
+        if len(bounds) > 1 or density.inside:
             return None
         alike = all(
             (shape := self._shapes.shape(argument, density.scope)) is not None and shape.rank == 0

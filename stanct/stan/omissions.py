@@ -19,11 +19,13 @@ from typing import Any, Literal
 
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
+from stanct.stan.own_constants import Lack, OwnConstant, OwnConstants
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.supports import COMPACT, constant, is_compact
+from stanct.stan.supports import constant, is_compact
 from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec
-from stanct.stan.truncations import HalfPrior, operand, product
+from stanct.stan.truncations import HalfPrior
+from stanct.stan.volumes import volume
 
 Kind = Literal[
     "half_prior", "on_surface", "flat_prior", "improper", "unused_parameter", "missing_constant"
@@ -170,6 +172,42 @@ class _Finder:
             if self._key(half.density) not in self._doubled
             and (half.value is None or abs(half.value) >= NEGLIGIBLE)
         ]
+        self._corrected = set[str | HalfPrior]()
+        self._doubtful: dict[str | HalfPrior, int] = {}
+        self._constants = self._match()
+
+    def _match(self) -> list[OwnConstant]:
+        """Find which priors the program's own constants correct, and return the other constants."""
+        own = OwnConstants(self.densities)
+        lacks: dict[Lack, str | HalfPrior] = {}
+        for half in self._halves:
+            text, runs, _ = (half.total or "").partition(" whenever")
+            read = own.read(text, half.density.inside if runs else ())
+            if not half.total:
+                read = math.nan if half.value is None else half.value, False
+            # What changes with parameters is no constant of the program's.
+            unknown = not half.depends_on and (read[1] or math.isnan(read[0]))
+            lacks[Lack(half.density.statement, read[0], unknown)] = half
+        for _, token, spec in self.program.parameter_declarations():
+            name = self.syntax.word(token)
+            if self._is_flat(name) and is_compact(spec):
+                text = volume(self.densities, name, spec)[0]
+                if text is not None:
+                    lacks[Lack(None, *own.read(text))] = name
+        filled, left = own.match([*lacks])
+        self._corrected = {lacks[lack] for lack in filled}
+        by_hand = [one.tokens for one in self.densities.increments]
+        left = [one for one in left if one.is_fixed and one.statement.tokens not in by_hand]
+        unknown = [lacks[one] for one in lacks.keys() - filled if one.is_open] if left else []
+        self._doubtful = {one: self._line(left[0].statement.tokens) for one in unknown}
+        return [] if unknown else left
+
+    def _is_flat(self, name: str) -> bool:
+        seen = self.densities
+        return name not in seen.in_variates | seen.by_hand | seen.in_bounds
+
+    def _line(self, tokens: Range) -> int:
+        return self.syntax.source.place(self.syntax.start(tokens.first)).line
 
     def _roots(self, *ranges: Range) -> set[str]:
         seen = self.densities
@@ -177,7 +215,8 @@ class _Finder:
 
     def renormalisable(self) -> list[HalfPrior]:
         """Return the half priors that a constant normalises."""
-        return [half for half in self._halves if not half.depends_on]
+        told = self._corrected | self._doubtful.keys()
+        return [half for half in self._halves if not (half.depends_on or half in told)]
 
     def _omission(
         self, tokens: Range, kind: Kind, names: tuple[str, ...], sentence: str, **more: Any
@@ -192,8 +231,14 @@ class _Finder:
     def half_priors(self) -> Iterator[tuple[int, Omission]]:
         """Yield the priors that are not normalised on the declared support."""
         for half in self._halves:
+            tokens = half.density.statement.tokens
+            if half in self._doubtful:
+                said = f"The prior of `{half.name}` has mass {half.where}"
+                yield self._doubt(tokens, half.name, said, self._doubtful[half])
+            if half in self._corrected | self._doubtful.keys():
+                continue
             yield self._omission(
-                half.density.statement.tokens,
+                tokens,
                 "half_prior",
                 (half.name,),
                 _half_sentence(half),
@@ -212,6 +257,14 @@ class _Finder:
                 f"`{variate}` has a density in line {place.line} already: if both are its prior, "
                 "their product is not normalised, and its constant is not known.",
             )
+
+    def _doubt(self, tokens: Range, name: str, said: str, line: int) -> tuple[int, Omission]:
+        return self._omission(
+            tokens,
+            "missing_constant",
+            (name,),
+            f"{said}: whether line {line} adds the constant that is missing cannot be checked.",
+        )
 
     def on_surfaces(self) -> Iterator[tuple[int, Omission]]:
         """Yield the priors that are densities of all vectors, and not of those on a surface."""
@@ -303,16 +356,21 @@ class _Finder:
         seen = self.densities
         for statement, token, spec in self.program.parameter_declarations():
             name = self.syntax.word(token)
-            if name not in seen.used:
+            if name in self._corrected:
+                continue
+            if name in self._doubtful:
+                said = f"`{name}` has no prior, and its density is flat"
+                yield self._doubt(statement.tokens, name, said, self._doubtful[name])
+            elif name not in seen.used:
                 yield self._unused(statement, name, spec)
-            elif name not in seen.in_variates | seen.by_hand | seen.in_bounds:
+            elif self._is_flat(name):
                 yield from self._flat(statement, name, spec)
 
     def _unused(self, statement: Declare, name: str, spec: TypeSpec) -> tuple[int, Omission]:
         said = f"`{name}` occurs in no statement that adds to the target"
         if is_compact(spec):
             said = f"{said}: its density is flat."
-            correction, value, _ = self._volume(name, spec)
+            correction, value, _ = volume(self.densities, name, spec)
             if value is not None and abs(value) < NEGLIGIBLE:
                 correction, value = None, 0.0
         else:
@@ -341,7 +399,7 @@ class _Finder:
                 improper=True,
             )
             return
-        correction, value, remedy = self._volume(name, spec)
+        correction, value, remedy = volume(self.densities, name, spec)
         if value is not None and abs(value) < NEGLIGIBLE:
             return
         said = f"`{name}` has no prior: its density is 1 on the declared support"
@@ -361,44 +419,6 @@ class _Finder:
             value=value,
             remedy=remedy,
         )
-
-    def _volume(self, name: str, spec: TypeSpec) -> tuple[str | None, float | None, str | None]:
-        """Return minus the log volume of a support, as code and number, and the uniform prior."""
-        text = self.syntax.text
-        sizes = [text(size) for size in spec.array]
-        if spec.base == "simplex":
-            (size,) = map(text, spec.dims)
-            each, remedy = f"lgamma({size})", f"{name} ~ dirichlet(rep_vector(1, {size}));"
-            number = constant(size)
-            value = math.lgamma(number) if number and number >= 1 else None
-            return (
-                product(sizes, each),
-                _times(sizes, value),
-                remedy if len(sizes) < 2 else None,
-            )
-        if spec.base in COMPACT or spec.base == "tuple":
-            return None, None, None
-        low, high = spec.constraints["lower"], spec.constraints["upper"]
-        seen = self.densities
-        if self._roots(low, high):
-            return None, None, None
-        sizes += [text(size) for size in spec.dims]
-        ends = one_line(self.syntax, low), one_line(self.syntax, high)
-        numbers = [constant(end) for end in ends]
-        scope = seen.shapes.globals()
-        shapes = [seen.shapes.shape(bound, scope) for bound in (low, high)]
-        remedy = f"{name} ~ uniform({ends[0]}, {ends[1]});" if len(sizes) < 2 else None
-        if any(shape is None or shape.rank for shape in shapes):
-            # Each element has its own bounds, which arrays of vectors would share.
-            whole = len(sizes) == 1
-            return (f"-sum(log({ends[1]} - {ends[0]}))" if whole else None), None, remedy
-        value = None
-        if None not in numbers:
-            value = -math.log(max(numbers[1] - numbers[0], 5e-324))  # type: ignore[operator]
-        length = f"{ends[1]} - {operand(ends[0])}"
-        number = constant(length)
-        each = f"-log({length if number is None else f'{number:g}'})"
-        return product(sizes, each), _times(sizes, value), remedy
 
     def unchecked(self) -> Iterator[tuple[int, Omission]]:
         """Yield the parameters with bounds that have a prior, but in no statement of its own."""
@@ -432,7 +452,7 @@ class _Finder:
                 )
 
     def _is_of_unit_volume(self, name: str, spec: TypeSpec) -> bool:
-        value = self._volume(name, spec)[1] if is_compact(spec) else None
+        value = volume(self.densities, name, spec)[1] if is_compact(spec) else None
         return value is not None and abs(value) < NEGLIGIBLE
 
     # Hand-written increments
@@ -447,6 +467,14 @@ class _Finder:
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
+        for tokens in dict.fromkeys(one.statement.tokens for one in self._constants):
+            yield self._omission(
+                tokens,
+                "missing_constant",
+                (),
+                "This adds a constant that is not what the priors lack: whether it normalises "
+                "the program cannot be checked.",
+            )
 
 
 def _half_sentence(half: HalfPrior) -> str:
@@ -460,13 +488,3 @@ def _half_sentence(half: HalfPrior) -> str:
     if half.value is None:
         return f"{said}, so that the density is not normalised and log Z is too small."
     return f"{said}, so that log Z is too small by {half.value:.4f}."
-
-
-def _times(sizes: list[str], value: float | None) -> float | None:
-    """Multiply a value by sizes; None if the value or a size is not a known number."""
-    numbers = [constant(size) for size in sizes]
-    if value == 0:
-        return 0.0
-    if value is None or None in numbers:
-        return None
-    return value * math.prod(number for number in numbers if number is not None)

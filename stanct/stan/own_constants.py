@@ -1,45 +1,57 @@
-"""The constants by which a program normalises its own half priors.
+"""The constants by which a program normalises its own priors.
 
-A term such as `- normal_lccdf(0 | 0, 1)` or `+ log(2)` is the missing factor of one prior: of one
-in its own statement, otherwise of one with the same arguments. With a factor, or in a loop, it may
-be that of all such priors.
+A term such as `- normal_lccdf(0 | 0, 1)` or `+ log(2)` is the missing factor of priors if its value
+is: of one, or of several together. A loop counts as often as it runs. What the text does not tell,
+such as a size among the data, stands for one arbitrary number wherever it is written.
 """
 
 from __future__ import annotations
 
+import ast
 import math
 import re
-from collections import Counter
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.densities import Densities, one_line
 from stanct.stan.supports import constant
 from stanct.stan.syntax import Assign, Compound, Declare, Increment, Range, Statement
-from stanct.stan.truncations import Cut
 from stanct.stan.walks import terms_of_sum
 
-_PROBABILITY = re.compile(r"(?P<family>\w+)_l?c?cdf")
+_DENSITY = re.compile(r"\w+_lu?p[dm]f")
+_PROBABILITY = re.compile(r"\w+_l?c?cdf")
+_SIZES = frozenset({"size", "num_elements"})
 _BLOCKS = ("transformed data", "transformed parameters", "model")
+_NEAR = 1e-3
+# Beyond so many priors, a constant is compared with few of them at a time, or with all.
+_MANY = 10
 
 
 @dataclass(frozen=True, eq=False)
-class _Constant:
-    """A term that may be the missing factor of a prior.
+class Lack:
+    """The log of a factor that a prior lacks; NaN if unknown.
 
-    Attributes
-    ----------
-    family, bounds, arguments
-        What the distribution functions in it are of; an empty family for log(2).
-    several
-        Whether it may be the factor of more than one prior.
+    `statement` is that of the prior, None for one without. `is_open` says whether it is a constant
+    whose value the program's text does not tell.
+    """
+
+    statement: Statement | None
+    value: float
+    is_open: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OwnConstant:
+    """A term that adds a constant to the target; NaN if its value cannot be read.
+
+    `is_fixed` says whether no parameter stands in it.
     """
 
     statement: Statement
-    family: str
-    bounds: frozenset[str]
-    arguments: tuple[str, ...]
-    several: bool
+    value: float
+    is_fixed: bool
 
 
 class OwnConstants:
@@ -49,111 +61,132 @@ class OwnConstants:
     ----------
     densities
         The densities of the program.
-
-    Attributes
-    ----------
-    functions : set[str]
-        The functions that its increments and assignments call.
     """
 
     def __init__(self, densities: Densities) -> None:
         self._densities, self._syntax = densities, densities.syntax
-        self.functions: set[str] = set()
-        statements = list(densities.program.statements(*_BLOCKS))
-        loops = [
-            range(*s.tokens) for s in statements if isinstance(s, Compound) and s.word == "for"
-        ]
-        self._constants = [
-            found
-            for statement in statements
-            if isinstance(statement, Increment | Assign | Declare)
-            for value in self._values(statement)
-            for found in self._of(statement, value, any(value.first in loop for loop in loops))
-        ]
+        self._sizes = {
+            self._syntax.word(token): [*spec.array, *spec.dims]
+            for _, token, spec in densities.program.parameter_declarations()
+        }
+        self._texts = self._named()
+        self._constants = list(self._found())
 
-    def corrected(self, priors: Sequence[tuple[Density, Cut]]) -> set[int]:
-        """Return the identities of the priors whose missing factor the program adds."""
-        found: set[int] = set()
-        owners = {id(prior.statement) for prior, _ in priors}
-        apart = [one for one in self._constants if id(one.statement) not in owners]
-        inside = [one for one in self._constants if id(one.statement) in owners]
-        for constants, exact in ((inside, True), (inside, False), (apart, True), (apart, False)):
-            for prior, cut in priors:
-                if id(prior) in found:
-                    continue
-                for one in constants:
-                    near = constants is apart or one.statement is prior.statement
-                    if near and self._serves(one, prior, cut, exact):
-                        found.add(id(prior))
-                        if not one.several:
-                            constants.remove(one)
-                        break
-        return found
+    def match(self, lacks: Sequence[Lack]) -> tuple[set[Lack], list[OwnConstant]]:
+        """Return the lacks that constants of the program make up for, and the constants left."""
+        owners = [lack.statement for lack in lacks]
+        inside = [one for one in self._constants if one.statement in owners]
+        groups = [[c for c in inside if c.statement is owner] for owner in owners]
+        groups += [[c] for c in inside] + [[c] for c in self._constants]
+        groups.append(self._constants)
+        own = len(owners) + len(inside)
+        filled, left = set[Lack](), list(self._constants)
+        for number, group in enumerate(groups):
+            group = [one for one in group if one in left]
+            if not group:
+                continue
+            open_ = [lack for lack in lacks if lack not in filled]
+            if number < own:
+                open_ = [lack for lack in open_ if lack.statement is group[0].statement]
+            found = _of_sum(open_, sum(one.value for one in group))
+            if found:
+                filled.update(found)
+                left = [one for one in left if one not in group]
+        return filled, left
 
-    def _serves(self, one: _Constant, prior: Density, cut: Cut, exact: bool) -> bool:
-        if not one.family:
-            return cut.centred
-        given = [one_line(self._syntax, argument) for argument in prior.arguments]
-        return (
-            one.family == prior.family
-            and any(_alike(a, b.text) for a in one.bounds for b in cut.bounds)
-            and len(given) == len(one.arguments)
-            and all(_alike(a, b, exact) for a, b in zip(given, one.arguments, strict=True))
-        )
+    def read(self, text: str, inside: Sequence[Compound] = ()) -> tuple[float, bool]:
+        """The value of an expression in as many runs, and whether arbitrary numbers are in it."""
+        opened = False
 
-    def _values(self, statement: Increment | Assign | Declare) -> list[Range]:
+        def other(node: ast.expr) -> float:
+            nonlocal opened
+            name = node.id if isinstance(node, ast.Name) else ""
+            if name in self._texts:
+                value, is_open = self.read(self._texts[name])
+                opened |= is_open
+                return value
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                sizes = self._sizes.get(ast.unparse(node.args[0])) if node.args else None
+                if node.func.id in _SIZES and sizes:
+                    read = [self.read(one_line(self._syntax, size)) for size in sizes]
+                    opened |= any(is_open for _, is_open in read)
+                    return math.prod(value for value, _ in read)
+            opened = True
+            return 1 + zlib.crc32(ast.unparse(node).encode()) / 2**31
+
+        value = constant(text, other)
+        if value is None:
+            return math.nan, True
+        for runs in (self._runs(one, head) for one in inside for head in one.heads):
+            if "?" in runs:
+                more, is_open = 1 + zlib.crc32(runs.encode()) / 2**31, True
+            else:
+                more, is_open = self.read(runs)
+            value, opened = value * more, opened or is_open
+        return value, opened
+
+    def _runs(self, compound: Compound, head: Range) -> str:
+        """How often a head runs what is inside, in Stan; with a `?` where that is unknown."""
+        if compound.word == "for":
+            ends = [one_line(self._syntax, end) for end in self._syntax.loop_ends(compound)]
+            if len(ends) == 2:
+                return ends[1] if ends[0] == "1" else f"({ends[1]}) - ({ends[0]}) + 1"
+        known = ("block", "profile")
+        return "1" if compound.word in known else f"? {one_line(self._syntax, head)}"
+
+    def _named(self) -> dict[str, str]:
+        """What each variable is that is declared with its value and never assigned."""
+        found: dict[str, str] = {}
+        assigned = set[str]()
+        for statement in self._densities.program.statements(*_BLOCKS):
+            if isinstance(statement, Assign):
+                assigned.add(self._syntax.word(statement.left.first))
+            elif isinstance(statement, Declare):
+                for token, value in statement.names:
+                    if value is not None:
+                        found[self._syntax.word(token)] = one_line(self._syntax, value)
+        return {name: text for name, text in found.items() if name not in assigned}
+
+    def _found(self) -> Iterator[OwnConstant]:
+        compounds: list[Compound] = []
+        for statement in self._densities.program.statements("transformed parameters", "model"):
+            first = statement.tokens.first
+            compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]
+            if isinstance(statement, Compound):
+                compounds.append(statement)
+            total = self._densities.sum_of(statement)
+            if total and total != "jacobian":
+                yield from self._of(statement, tuple(compounds))
+
+    def _of(self, statement: Statement, inside: tuple[Compound, ...]) -> Iterator[OwnConstant]:
+        """Yield the constants among the terms of what a statement adds."""
+        seen = self._densities
         if isinstance(statement, Declare):
-            return [value for _, value in statement.names if value is not None]
-        return [statement.value]
-
-    def _of(self, statement: Statement, value: Range, looped: bool) -> Iterator[_Constant]:
-        """Yield the constants in the value of a statement."""
-        self.functions.update(name for name, _ in self._densities.calls(value))
-        is_added = bool(self._densities.sum_of(statement))
-        terms = terms_of_sum(self._syntax, value) if is_added else [(value, True)]
-        for term, negative in terms:
-            several = looped or not is_added or self._has_factor(term)
-            number = constant(one_line(self._syntax, term))
-            known = [*self._probabilities(term)]
-            if self._has_log_two(term):
-                yield _Constant(statement, "", frozenset(), (), several)
-            elif is_added and number:
-                of_one = abs(abs(number) - math.log(2)) < 1e-3
-                yield _Constant(statement, "", frozenset(), (), several or not of_one)
-            words = {*self._syntax.words(term)}
-            # The log of a probability that is added is the likelihood of a censored value.
-            if negative or words & {"-", "/"}:
-                for family, arguments in {(f, a): None for f, _, a in known}:
-                    bounds = Counter(b for f, b, a in known if (f, a) == (family, arguments))
-                    for _ in range(max(bounds.values())):
-                        yield _Constant(statement, family, frozenset(bounds), arguments, several)
-
-    def _probabilities(self, tokens: Range) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Yield the family, the bound and the arguments of each call of a distribution function."""
-        for name, inside in self._densities.calls(tokens):
-            match = _PROBABILITY.fullmatch(name)
-            if match is not None:
-                bound, others = self._syntax.conditioned(inside)
-                texts = [one_line(self._syntax, part) for part in (bound, *others)]
-                yield match["family"], texts[0], tuple(texts[1:])
-
-    def _has_log_two(self, term: Range) -> bool:
-        """Whether log(2) is a factor of a term. The weight log(0.5) of a mixture is none."""
-        text = self._syntax.text
-        return not self._densities.has_density(term) and any(
-            (name == "log" and constant(text(inside)) in (2.0, 0.5)) or (name == "log2")
-            for name, inside in self._densities.calls(term)
-            if inside.first - 2 in [*self._syntax.outermost(term)]
-        )
-
-    def _has_factor(self, term: Range) -> bool:
-        factors = [one_line(self._syntax, part) for part in self._syntax.split(term, "*")]
-        return sum(constant(text) not in (1.0, -1.0) for text in factors) > 1
+            value = statement.names[0][1]
+        else:
+            assert isinstance(statement, Increment | Assign)
+            value = statement.value
+        if value is None:
+            return
+        for term, negative in terms_of_sum(self._syntax, value):
+            called = {name for name, _ in seen.calls(term)}
+            names = seen.names(term)
+            is_fixed = not seen.roots(seen.names_past_sizes(term))
+            is_own = is_fixed or any(map(_PROBABILITY.fullmatch, called))
+            if not is_own or names & seen.sums or any(map(_DENSITY.fullmatch, called)):
+                continue
+            read, _ = self.read(one_line(self._syntax, term), inside)
+            if abs(read) >= _NEAR or math.isnan(read):
+                yield OwnConstant(statement, -read if negative else read, is_fixed)
 
 
-def _alike(one: str, other: str, exact: bool = True) -> bool:
-    """Whether two expressions are the same, or may be if numbers alone tell that they are not."""
-    numbers = constant(one), constant(other)
-    if one == other or (numbers[0] is not None and numbers[0] == numbers[1]):
-        return True
-    return not exact and None in numbers
+def _of_sum(lacks: Sequence[Lack], total: float) -> tuple[Lack, ...]:
+    """The fewest lacks whose values have that sum; empty if there are none."""
+    known = [lack for lack in lacks if not math.isnan(lack.value)]
+    for size in range(1, len(known) + 1):
+        if len(known) > _MANY and 2 < size < len(known):
+            continue
+        for found in combinations(known, size):
+            if abs(sum(lack.value for lack in found) - total) < _NEAR:
+                return found
+    return ()

@@ -60,7 +60,7 @@ class Cut:
         return tuple(bound for bound in (self.low, self.high) if bound is not None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HalfPrior:
     """A prior that has mass outside of the declared support.
 
@@ -74,7 +74,10 @@ class HalfPrior:
         Description of where the mass lies that is left out.
     depends_on
         Parameters on which the missing factor depends; empty if the factor is constant.
-    correction, value, remedy
+    total
+        The missing factor in Stan, in all runs of the statement, or in each if the text says when
+        it runs; None if unknown.
+    value, remedy
         See `omissions.Omission`.
     truncation
         Truncation to insert before the statement's semicolon, e.g. ` T[0, ]`; empty if `added`
@@ -87,11 +90,16 @@ class HalfPrior:
     density: Density = field(repr=False)
     where: str
     depends_on: tuple[str, ...]
-    correction: str | None
+    total: str | None
     value: float | None
     remedy: str | None
     truncation: str
     added: str
+
+    @property
+    def correction(self) -> str | None:
+        """The missing factor if it is a constant; see `omissions.Omission`."""
+        return None if self.depends_on else self.total
 
     def edits(self, program: Program) -> list[Edit]:
         """Return the edits of the program's text that normalise the prior."""

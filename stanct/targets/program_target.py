@@ -125,7 +125,8 @@ class ProgramTarget:
     def omissions(self) -> tuple[Omission, ...]:
         """What the user's program leaves out, but for parameters that these data make empty."""
         empty = empty_parameters(self._users, self.data)
-        return tuple(one for one in omissions(self._users) if not empty.issuperset(one.parameters))
+        found = omissions(self._users)
+        return tuple(o for o in found if not (o.parameters and empty.issuperset(o.parameters)))
 
     @property
     def reparametrised(self) -> tuple[str, ...]:
