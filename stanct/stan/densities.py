@@ -249,6 +249,15 @@ class Densities:
         name = assigned[0][0] if len(assigned) == 1 else ""
         return name if name in self.sums else ""
 
+    def value_of_sum(self, statement: Statement) -> Range | None:
+        """Return what a statement adds to the target or to one of its sums; None for no such."""
+        if self.sum_of(statement) in ("", "jacobian"):
+            return None
+        if isinstance(statement, Declare):
+            return statement.names[0][1]
+        assert isinstance(statement, Increment | Assign)
+        return statement.value
+
     def calls(self, tokens: Range) -> Iterator[tuple[str, Range]]:
         """Yield the name and arguments of every function call in a range, outer before inner."""
         for token in range(*tokens):

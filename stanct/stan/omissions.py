@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.own_constants import Lack, OwnConstant, OwnConstants
@@ -467,6 +468,20 @@ class _Finder:
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
+        finder = ByHand(self.densities)
+        for statement in self.program.statements("transformed parameters", "model"):
+            names = self._roots(statement.tokens)
+            if statement in self.densities.increments or not names:
+                continue
+            if finder.is_added_by(statement):
+                self._made |= names
+                yield self._omission(
+                    statement.tokens,
+                    "missing_constant",
+                    tuple(sorted(names)),
+                    "This is no sum of densities alone: whether it is normalised cannot be "
+                    "checked.",
+                )
         for tokens in dict.fromkeys(one.statement.tokens for one in self._constants):
             yield self._omission(
                 tokens,

@@ -17,7 +17,7 @@ from itertools import combinations
 
 from stanct.stan.densities import Densities, one_line
 from stanct.stan.supports import constant
-from stanct.stan.syntax import Assign, Compound, Declare, Increment, Range, Statement
+from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement
 from stanct.stan.walks import terms_of_sum
 
 _DENSITY = re.compile(r"\w+_lu?p[dm]f")
@@ -154,18 +154,12 @@ class OwnConstants:
             compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]
             if isinstance(statement, Compound):
                 compounds.append(statement)
-            total = self._densities.sum_of(statement)
-            if total and total != "jacobian":
-                yield from self._of(statement, tuple(compounds))
+            yield from self._of(statement, tuple(compounds))
 
     def _of(self, statement: Statement, inside: tuple[Compound, ...]) -> Iterator[OwnConstant]:
         """Yield the constants among the terms of what a statement adds."""
         seen = self._densities
-        if isinstance(statement, Declare):
-            value = statement.names[0][1]
-        else:
-            assert isinstance(statement, Increment | Assign)
-            value = statement.value
+        value = seen.value_of_sum(statement)
         if value is None:
             return
         for term, negative in terms_of_sum(self._syntax, value):

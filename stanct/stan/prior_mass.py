@@ -13,7 +13,7 @@ from stanct.stan.densities import one_line
 from stanct.stan.dependence import Dependence
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
-from stanct.stan.syntax import Increment
+from stanct.stan.syntax import Increment, Tilde
 
 _BEFORE = ("functions", "data", "transformed data")
 
@@ -21,26 +21,32 @@ _BEFORE = ("functions", "data", "transformed data")
 def corrections(program: Program) -> tuple[str, ...] | None:
     """Stan expressions of the data whose sum is −log ∫ p(θ) dθ; None if it is not known.
 
-    Hand-written densities and functions of the user's are taken for normalised. On a path between
-    two programs, the base takes the place of the prior, and nothing is to be corrected.
+    Sums of densities in functions of the user's are taken for normalised. What the likelihood adds
+    by hand does not matter. On a path between two programs, the base takes the place of the prior,
+    and nothing is to be corrected.
     """
     if program.ends is not None:
         return ()
     dependence = Dependence(program)
     syntax = program.syntax
-    by_hand, sums = set[tuple[int, str]](), set(accumulators(program))
+    by_hand, likely = set[tuple[int, str]](), set[tuple[int, str]]()
+    sums = set(accumulators(program))
     for statement in program.statements("transformed parameters", "model"):
-        terms = dependence.terms(statement) if isinstance(statement, Increment) else []
+        terms = dependence.terms(statement) if isinstance(statement, Increment | Tilde) else []
         priors = [term for term in terms if term.part == "prior"]
+        line = syntax.source.place(syntax.start(statement.tokens.first)).line
+        place = line, one_line(syntax, statement.tokens)
         if priors:
-            line = syntax.source.place(syntax.start(statement.tokens.first)).line
-            by_hand.add((line, one_line(syntax, statement.tokens)))
+            by_hand.add(place)
+        elif isinstance(statement, Tilde):
+            likely.add(place)
         sums -= {syntax.word(term.tokens.first) for term in priors}
     found: list[str] = []
     for omission in omissions(program):
         if omission.kind == "missing_constant":
+            place = omission.line, omission.statement
             total = re.split(r"\W", omission.statement, maxsplit=1)[0]
-            if (omission.line, omission.statement) in by_hand or total not in {"target", *sums}:
+            if place in by_hand or (place not in likely and total not in {"target", *sums}):
                 return None
         elif omission.correction is not None:
             found.append(omission.correction)
