@@ -5,8 +5,7 @@ density of data and parameters. `real<lower=0> s; s ~ normal(0, 1);` is not norm
 prior's mass lies outside of the declared bound, so that log Z is too small by log 2. This does not
 affect posteriors, but it does affect evidences and Bayes factors.
 
-Every reported omission is real, or is marked as one that cannot be checked. Other constants may
-still be missing, because hand-written densities and user-defined functions are trusted.
+Every reported omission is real, or is marked as one that cannot be checked.
 """
 
 from __future__ import annotations
