@@ -17,6 +17,7 @@ import stanct
 from stanct import kernels
 from stanct.bases.fits import MIXTURE_METHODS, fit_base
 from stanct.bases.local import LocalFit, mixture_of
+from stanct.bases.starts import _refuse_flat  # pyright: ignore[reportPrivateUsage]
 from stanct.cli.main import main
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES
@@ -374,3 +375,15 @@ def test_a_flat_density_is_named() -> None:
     model = stanct.temper("parameters { real x; } model { x ~ uniform(-10, 10); }")
     with pytest.raises(SamplingError, match=r"flat around the origin.* on x.*declare its bounds"):
         model.sample(seed=1, progress=False, engine="embedded")
+
+
+def test_a_prior_as_wide_as_numbers_asks_for_its_scale() -> None:
+    """Its gradient is below all digits wherever starts are. With the scale it runs."""
+    wide = "parameters { vector[2] a; real z; } model { a ~ normal(0, 1e13); z ~ normal(0, 1e15); }"
+    with pytest.raises(
+        SamplingError, match=r"along z at about 1e\+15 .* real<multiplier=1e\+15> z"
+    ):
+        _refuse_flat(target_of(wide).density, np.random.default_rng(1))
+    half = wide.replace("z ~ normal(0, 1e15);", "")
+    with pytest.raises(SamplingError, match=r"does not depend on a\.1, a\.2, z\. Give each"):
+        _refuse_flat(target_of(half).density, np.random.default_rng(1))

@@ -10,7 +10,7 @@ import pytest
 
 from stanct.common.errors import StanctError
 from stanct.runs.chain_files import Chains, read_chains
-from stanct.runs.foreign import read_fit
+from stanct.runs.foreign import read_draws, read_fit
 
 DRAWS = np.random.default_rng(1).standard_normal((4, 100))
 COLUMNS = "lp__,divergent__,x"
@@ -26,7 +26,7 @@ def written(folder: Path, chains: list[list[str]], head: tuple[str, ...] = CMDST
     files = [folder / f"out_{c + 1}.csv" for c in range(len(chains))]
     for file, lines in zip(files, chains, strict=True):
         given = [line.format("false") if head is CMDSTAN else line for line in head]
-        file.write_text("\n".join([*given, COLUMNS, "# Adaptation terminated", *lines]))
+        file.write_text("\n".join([*given, COLUMNS, "# Adaptation terminated", *lines, ""]))
     return files
 
 
@@ -70,6 +70,36 @@ def test_a_killed_chain_ends_before_its_last_line(tmp_path: Path) -> None:
     found = read_chains(written(tmp_path, chains))
     assert isinstance(found, Chains) and found.draws.shape == (4, 99, 3)
     assert "without the last line of out_3.csv, which is not whole" in found.left_out
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("table", [False, True])
+def test_a_line_without_its_end_may_lack_digits(
+    separator: str, table: bool, tmp_path: Path
+) -> None:
+    """The last number is 1.5e-7 in truth, of which four characters are gone."""
+    x = [*map(float, DRAWS[0, :99]), 1.5e-07]
+    file = tmp_path / "draws.csv"
+    head = "lp__;x" if table else "# method = sample\nlp__;x"
+    lines = "\n".join([head, *(f"0;{value!r}" for value in x)]).replace(";", separator)
+    for text, count, words in (
+        (lines[:-4], 99, " (without the last line of draws.csv, which is not whole)"),
+        (lines + "\n", 100, ""),
+        (lines + "\n# Elapsed", 100, ""),
+    ):
+        if table and text.endswith("Elapsed"):
+            continue
+        file.write_text(text)
+        found = read_draws(file)
+        np.testing.assert_array_equal(found.variables["x"], [x[:count]])
+        assert found.lost == pytest.approx(1 - count / 100)
+        assert found.origin == f"the {'table' if table else 'file'} {file}{words}"
+
+
+def test_a_file_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    files = written(tmp_path, [rows(x) for x in DRAWS])
+    with pytest.raises(StanctError, match=r"out_2\.csv is given twice\. Pass each chain once"):
+        x_of([files[1], *files])
 
 
 @pytest.mark.parametrize(("samples", "thin", "warmup"), [(100, 1, 0), (298, 3, 0), (199, 2, 15)])

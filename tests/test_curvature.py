@@ -137,6 +137,24 @@ def test_a_gaussian_of_many_scales_is_found_exactly(pattern: Array) -> None:
     )
 
 
+def test_a_curvature_that_is_lost_in_rounding_is_no_error() -> None:
+    """Where the precision is exp(θ) in one direction, and 1 across."""
+
+    def log_densities(points: Array) -> tuple[Array, Array]:
+        inner = points[:, 1:]
+        sharp = np.exp(points[:, :1]) * (inner @ [[1.0], [-0.2]]) * [1.0, -0.2]
+        slopes = -inner - sharp
+        return 0.5 * (inner * slopes).sum(axis=1), np.column_stack([inner[:, 0], slopes])
+
+    slices = Slices(log_densities, np.arange(3) == 0)
+    theta = np.array([0.0, *range(100, 500, 10)])[:, None]
+    starts = np.full((41, 2), 0.3), np.ones((41, 2))
+    found = gaussians(slices, theta, starts, Colouring.dense(2))
+    assert found.is_top[0] and not found.is_top.all()
+    assert found.mean[0] == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert np.isfinite(found.spread).all() and np.isfinite(found.log_mass).all()
+
+
 def test_radon_takes_few_gradients_and_gives_what_all_of_them_give() -> None:
     density = stanct.temper(RADON / "radon.stan").target(RADON / "radon.data.json").density
     outer = np.array(

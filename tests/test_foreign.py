@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,20 @@ def test_every_form_gives_the_same_draws(
     assert found.divergent == 0.2
 
 
+@pytest.mark.parametrize("mangled", [True, False])
 @pytest.mark.parametrize("chains", [True, False])
-def test_tables_of_r(chains: bool, draws: dict[str, np.ndarray], tmp_path: Path) -> None:
-    """write.csv quotes names, which have commas, and adds a nameless column of row names."""
+def test_tables_of_r(
+    chains: bool, mangled: bool, draws: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """write.csv quotes names, which have commas, and adds a nameless column of row names.
+
+    Where a data frame was made of such a table, as by read.csv, dots stand for brackets and commas.
+    """
     names = ["lp__", "s", *(f"a[{i},{j}]" for i in (1, 2) for j in (1, 2, 3)), "a_b[1,x]"]
     more = [".chain", ".iteration", ".draw"] if chains else []
     lines = [",".join(f'"{name}"' for name in ("", *names, *more))]
+    if mangled:
+        lines = [",".join(f'"{re.sub("[^A-Za-z0-9_]", ".", n)}"' for n in ("X", *names, *more))]
     for row in range(10 if chains else 5):
         chain, k = divmod(row, 5)
         own = [LP[chain, k], draws["s"][chain, k], *draws["a"][chain, k].ravel(), 0.0]
@@ -151,6 +160,14 @@ def test_tables_of_r(chains: bool, draws: dict[str, np.ndarray], tmp_path: Path)
     assert found.variables["a"] == pytest.approx(draws["a"][:count], abs=1e-12)
     assert found.variables["s"] == pytest.approx(draws["s"][:count], abs=1e-12)
     assert found.lp is not None and np.array_equal(found.lp, LP[:count]) and found.lost == 0
+
+
+def test_an_array_of_r_has_no_names_of_stan(tmp_path: Path) -> None:
+    """write.csv(as.array(fit)) puts the chain before each name."""
+    file = tmp_path / "array.csv"
+    file.write_text('"","chain:1.s","chain:2.s"\n"1",1.5,2.5\n"2",1.25,2.25\n')
+    with pytest.raises(StanctError, match=r"array\.csv .*: chain:1\.s, chain:2\.s\. .*draws_df"):
+        read_fit(file, SHAPES)
 
 
 def test_several_files_have_no_draws(draws: dict[str, np.ndarray], tmp_path: Path) -> None:

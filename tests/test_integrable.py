@@ -140,6 +140,23 @@ def test_pilots_on_a_wide_scale_do_not_see_its_end() -> None:
         assert endless(density, ["a", "b"], x, np.zeros(400)).along == names
 
 
+@pytest.mark.parametrize(
+    ("prior", "names"),
+    [("z ~ normal(0, 1e12);", ()), ("z ~ normal(0, 1e30);", ()), ("z ~ cauchy(0, 1e12);", ()),
+     ("z ~ normal(0, 1e12); w ~ normal(0, 1e9);", ()), ("", ("z",))],
+)  # fmt: skip
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_a_narrow_scale_beside_a_wide_one(prior: str, names: tuple[str, ...], seed: int) -> None:
+    """Steps that suit the narrow one take draws along the wide one by 10⁻¹⁵ of it."""
+    own = "real w;" * ("w ~" in prior)
+    source = f"parameters {{ real x; real z; {own} }} model {{ x ~ normal(0, 1e-12); {prior} }}"
+    density = target_of(source, {}).density
+    rng = np.random.default_rng(seed)
+    scales = np.array([1e-12, 1e-3, 1e-3][: density.dimension])
+    x = scales * rng.standard_normal((256, density.dimension)) + [0.0, *([-0.7] * len(scales[1:]))]
+    assert endless(density, density.unconstrained_names, x, np.zeros(256)).along == names
+
+
 FOLLOWED = """
 data { int n; vector[n] y; }
 parameters { real mu; KIND[n] z; real<lower=0> tau; }

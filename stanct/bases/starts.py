@@ -32,6 +32,9 @@ STARTS = 18
 NEAR = 6.0
 # Points at which a flat density is told, and the largest slope there.
 FLAT_AT, FLAT = 8, 1e-12
+# Distances from the origin at which a prior so wide that it is flat there falls off, and by how
+# many nats it then does.
+FAR, LOWER = 10.0 ** np.arange(3, 151), 0.3
 
 
 def reach_of(target: ProgramTarget) -> float:
@@ -156,11 +159,36 @@ def _refuse_flat(density: Density, rng: np.random.Generator) -> None:
     values, slopes = density.log_density_gradients(points)
     if np.isfinite(values).all() and np.abs(slopes).max() < FLAT:
         names = density.unconstrained_names
+        where = f"The density is flat around the origin: it does not depend on {first_few(names)}"
+        if wide := _widest(density):
+            name, scale = wide
+            raise SamplingError(
+                f"{where} there, and falls off along {name} at about {scale:.0e} only.",
+                remedy=f"Declare its scale, as in real<multiplier={scale:.0e}> {name}.",
+            )
         raise SamplingError(
-            f"The density is flat around the origin: it does not depend on {first_few(names)}.",
+            f"{where}.",
             remedy="Give each parameter a proper prior. For a uniform one, declare its bounds, as "
             "in real<lower=0, upper=1>.",
         )
+
+
+def _widest(density: Density) -> tuple[str, float] | None:
+    """The coordinate with the widest scale, by where the log density is lower than at the origin.
+
+    None unless it is so for all coordinates. Ends of a support are no scales.
+    """
+    places = np.zeros((density.dimension, FAR.size, density.dimension))
+    for axis, place in enumerate(places):
+        place[:, axis] = FAR
+    values = density.log_densities(places.reshape(-1, density.dimension))
+    fall = density.log_densities(places[:1, 0] * 0) - values.reshape(places.shape[:2])
+    lower = np.isfinite(fall) & (fall > LOWER)
+    if not lower.any(axis=1).all():
+        return None
+    first = np.argmax(lower, axis=1)
+    name = density.unconstrained_names[int(first.argmax())]
+    return name.partition(".")[0], float(FAR[first.max()])
 
 
 def laplace_fits(

@@ -161,9 +161,12 @@ class Slices:
         for _ in range(rules.curvatures):
             curved = self._curvature(theta[left], mean[left], slope[left], spread[left], colouring)
             known = np.isfinite(curved).all(axis=(1, 2))
-            left = left[known]
             scaled, falling = _factored(curved[known])
-            factor[left] = scaled / spread[left][..., None]
+            found = scaled / spread[left[known]][..., None]
+            # The least curvature may be lost in the rounding of the largest.
+            regular = np.diagonal(found, axis1=1, axis2=2).all(axis=1)
+            left, falling = left[known][regular], falling[regular]
+            factor[left] = found[regular]
             half = _solved(factor[left], slope[left])
             step = _solved(factor[left], half, transposed=True)
             gain = 0.5 * np.square(half).sum(axis=1)

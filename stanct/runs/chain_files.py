@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -46,6 +46,14 @@ class Chains:
     lost: float
 
 
+class Table(NamedTuple):
+    """The rows of a file with all draws of a fit; `left_out` and `lost` are those of `Chains`."""
+
+    frame: pd.DataFrame
+    left_out: str
+    lost: float
+
+
 @dataclass(frozen=True, eq=False)
 class _Chain:
     file: Path
@@ -61,14 +69,18 @@ class _Chain:
         return f"{self.file.name} has {has}{f' of {self.wanted}' * (self.wanted > has)} draws"
 
 
-def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
+def read_chains(files: Sequence[Path]) -> Chains | Table:
     """The draws of files, after warm-up: chains, or one table of all draws.
 
     Files of profiles are passed over. The last line of a chain that was killed is left out: it need
-    not be whole, even if it has all of its fields. Where chains are of different lengths, so many
-    of the longest are kept that most draws remain. Raises `StanctError` if a file cannot be read,
-    is of an approximation, or has other columns than the first.
+    not be whole, even if it has all of its fields, as a line without its end may lack digits. Where
+    chains are of different lengths, so many of the longest are kept that most draws remain. Raises
+    `StanctError` if a file cannot be read, comes twice, is of an approximation, or has other
+    columns than the first.
     """
+    for file in files:
+        if files.count(file) > 1:
+            raise StanctError(f"{file} is given twice.", remedy="Pass each chain once.")
     texts = {file: _lines(file) for file in files}
     texts = {file: lines for file, lines in texts.items() if not _is_profile(lines)}
     if len(texts) == 1:
@@ -89,9 +101,9 @@ def read_chains(files: Sequence[Path]) -> Chains | pd.DataFrame:
     length = len(longest[count - 1].rows)
     kept = [chain for chain in chains if chain in longest[:count]]
     draws = np.stack([chain.rows[:length] for chain in kept])
-    total = sum(chain.wanted for chain in chains)
+    total = sum(max(chain.wanted, len(chain.rows) + chain.cut) for chain in chains)
     said = [f"without all of a chain: {chain.in_words}" for chain in longest[count:]]
-    said += [f"without the last line of {c.file.name}, which is not whole" for c in kept if c.cut]
+    said += [_without_last(chain.file) for chain in kept if chain.cut]
     if any(len(chain.rows) > length for chain in kept):
         said.append(f"of the first {length} draws, as {longest[count - 1].file.name} has no more")
     if short := [chain.in_words for chain in kept if len(chain.rows) < chain.wanted]:
@@ -114,14 +126,19 @@ def refuse_approximation(origin: str, method: str) -> NoReturn:
 
 
 def _lines(file: Path) -> list[str]:
+    """The lines of a file. The last of them is empty unless it lacks its end."""
     try:
         packed = file.suffix == ".gz"
         with (gzip.open if packed else open)(file, "rt", encoding="utf-8") as lines:
-            return lines.read().splitlines()
+            return lines.read().split("\n")
     except (OSError, EOFError, ValueError) as cause:
         raise StanctError(
             f"{file} cannot be read: {cause}.", remedy="Check the path of the fit."
         ) from cause
+
+
+def _without_last(file: Path) -> str:
+    return f"without the last line of {file.name}, which is not whole"
 
 
 def _separator(header: str) -> str:
@@ -136,14 +153,14 @@ def _fields(line: str, separator: str) -> tuple[str, ...]:
 
 
 def _is_profile(lines: Sequence[str]) -> bool:
-    return bool(lines) and lines[0].startswith("name,thread_id,total_time")
+    return lines[0].startswith("name,thread_id,total_time")
 
 
-def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
+def _table(file: Path, lines: Sequence[str]) -> Table | None:
     """A table by pandas, readr or R, with any separator; None for a file of one chain."""
     import pandas as pd
 
-    if len(lines) < 2:
+    if not any(lines[1:]):
         return None
     separator = _separator(lines[0])
     names = _fields(lines[0], separator)
@@ -163,7 +180,10 @@ def _table(file: Path, lines: Sequence[str]) -> pd.DataFrame | None:
         found = pd.read_csv(file, sep=separator, decimal=decimal, index_col=index)
     except ValueError as cause:
         _refuse(file, cause)
-    return found.drop(columns=[name for name in found if str(name).startswith("Unnamed")])
+    found = found.drop(columns=[name for name in found if str(name).startswith("Unnamed")])
+    if not lines[-1]:
+        return Table(found, "", 0.0)
+    return Table(found[:-1], f" ({_without_last(file)})", 1 / len(found))
 
 
 def _chain(file: Path, lines: Sequence[str]) -> _Chain:
@@ -179,7 +199,8 @@ def _chain(file: Path, lines: Sequence[str]) -> _Chain:
     if settings.get("save_warmup") in ("1", "true"):
         before = -(-int(settings.get("num_warmup", settings.get("warmup", 1000))) // thin)
     announced = -(-int(settings.get("num_samples", 0)) // thin)
-    cut = len(_fields(plain[-1], separator)) < len(names)
+    unended = lines[-1] and not lines[-1].startswith("#")
+    cut = bool(unended) or len(_fields(plain[-1], separator)) < len(names)
     short = len(plain) - 1 < before + announced  # so that its last number may lack digits
     body = plain[1:-1] if cut or short else plain[1:]
     if len(body) <= before:

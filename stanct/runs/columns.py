@@ -1,4 +1,7 @@
-"""Columns of tables and files by their names: ``theta[1,2]`` or ``theta.1.2``."""
+"""Columns of tables and files by their names: ``theta[1,2]``, ``theta.1.2`` or ``theta.1.2.``.
+
+The last is what R's data frames make of the first, unless they are told ``check.names = FALSE``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 
 COLUMN = re.compile(
-    r"(?P<name>[A-Za-z]\w*?)(?:\[(?P<list>\d+(?:,\s*\d+)*)\]|(?P<dots>(?:\.\d+)+))?$"
+    r"(?P<name>[A-Za-z]\w*?)(?:\[(?P<list>\d+(?:,\s*\d+)*)\]|(?P<dots>(?:\.\d+)+)\.?)?$"
 )
 
 Columns = Mapping[str, Mapping[tuple[int, ...], int]]

@@ -6,18 +6,24 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.errors import StanctError, counted
+from stanct.common.errors import StanctError, counted, first_few
 from stanct.engines.embedded import DrawBlock
 from stanct.estimates.arviz_bridge import read_netcdf
 from stanct.estimates.naming import label
-from stanct.runs.chain_files import NAMES_OF_CHAINS, read_chains, refuse_approximation
+from stanct.runs.chain_files import (
+    NAMES_OF_CHAINS,
+    NAMES_OF_DRAWS,
+    Table,
+    read_chains,
+    refuse_approximation,
+)
 from stanct.runs.columns import COLUMN, Columns, by_name, elements_of, first_index
 from stanct.targets.program_target import ProgramTarget
 
@@ -366,11 +372,10 @@ def _files(path: Path) -> list[Path]:
 
 def _read_csv(files: Sequence[Path]) -> ForeignFit:
     """The draws of the files of one fit: one for each chain, or a table of all draws."""
-    import pandas as pd
-
     found = read_chains(files)
-    if isinstance(found, pd.DataFrame):
-        return _read_frame(found, f"the table {files[0]}")
+    if isinstance(found, Table):
+        fit = _read_frame(found.frame, f"the table {files[0]}{found.left_out}")
+        return replace(fit, lost=1 - (1 - fit.lost) * (1 - found.lost))
     columns = elements_of(found.names)
     variables = by_name(columns, found.draws)
     origin = f"the file{'s' * (len(files) > 1)} {files[0]}{found.left_out}"
@@ -451,6 +456,13 @@ def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFi
     if not shortest:
         raise StanctError(f"There is no draw in {origin}.", remedy=_REMEDY)
     labels = [str(name) for name in frame.columns if COLUMN.match(str(name))]
+    if not {*labels} - {*NAMES_OF_CHAINS, *NAMES_OF_DRAWS, "X"}:  # of R, for numbers of rows
+        raise StanctError(
+            f"No column of {origin} has the name of a parameter, such as `x[1]` or `x.1`: "
+            f"{first_few([*map(str, frame.columns)])}.",
+            remedy="In R, write.csv(posterior::as_draws_df(fit), file) keeps the names, to which "
+            "write.csv of an array adds those of the chains.",
+        )
     for name in labels:
         if labels.count(name) > 1:
             raise StanctError(

@@ -47,9 +47,10 @@ THROUGH, MOST_DIMENSIONS, FEWEST = 4, 300, 10
 # and the longest step: longer ones are not exact.
 MOST_CURVED, FLAT, GRADIENTS, CENTRES, LONGEST = 100, 1e-8, 4, 3, 1e3
 # Distances between which the mass must fall beyond the end of a line, if it ever does. There the
-# last digits of a direction lead off a narrow ridge, which one with so many digits may keep, and
-# beyond the first few distances all that are no axes leave it.
-FARTHER, ROUNDED, DIGITS = 2.0 ** np.array([30, 37, 44, 100, 330]), 2, 12
+# last digits of a direction lead off a narrow ridge, which one with so many digits may keep. Beyond
+# the first few distances a fall off a ridge is told by another one with these last digits changed,
+# which falls otherwise by more than this share.
+FARTHER, ROUNDED, DIGITS, FAINT = 2.0 ** np.array([30, 37, 44, 100, 330]), 2, 12, 1e-6
 # A step of a logarithm is no longer, so that there are enough doublings before its end.
 LARGEST = 4.0
 # Where draws have come to the end of a line, it is followed from so many deviations before them.
@@ -139,10 +140,11 @@ class _Space:
         added[:, self.closed] = 1.0
         return gradients * rates + added
 
-    def log_densities(self, w: Array, start: Array) -> Array:
+    def log_densities(self, w: Array, start: Array, least: float = -HUGE) -> Array:
         """Log densities at w, shape (n, D), on lines through draws x.
 
-        They are −inf outside, and where they have too few digits to tell whether mass falls.
+        They are −inf outside, and below the least: there they have too few digits to tell whether
+        mass falls.
         """
         x, opened = w.copy(), w[:, self.opened]
         inside = (opened > 0).all(axis=1)
@@ -150,7 +152,7 @@ class _Space:
         x[:, self.closed] = np.copysign(np.exp(w[:, self.closed]), start[..., self.closed])
         values = self.density.log_densities(x)
         values += w[:, self.closed].sum(axis=1) - x[:, self.opened].sum(axis=1)
-        return np.where(inside & (np.abs(values) < HUGE), values, -np.inf)
+        return np.where(inside & (least < values) & (values < HUGE), values, -np.inf)
 
 
 def endless(
@@ -310,6 +312,7 @@ def _flattest(slopes: Array, w: Array, weights: Array) -> Array:
     # Some draws are where the density is not yet flat, and the first may be one of them.
     several = [_null_space(scaled - scaled[k]) for k in np.argsort(away, kind="stable")[:CENTRES]]
     flat = max(several, key=len)
+    flat = np.where(np.abs(flat) < 10.0**-DIGITS, 0.0, flat)  # an axis stays one far away
     if len(flat) > 1:  # draws drift along some of the directions between these
         scaled = (w - weights @ w) / np.where(deviations > 0, deviations, 1.0) @ flat.T
         farthest = np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")
@@ -333,7 +336,7 @@ def _null_space(changes: Array) -> Array:
     return vectors[values < FLAT * values[0]]
 
 
-def _has_no_end(log_densities: Callable[[Array], Array], start: Array, step: Array) -> bool:
+def _has_no_end(log_densities: Callable[..., Array], start: Array, step: Array) -> bool:
     """Whether the mass along a line does not fall off."""
     found = log_densities(start + DISTANCES[:, None] * step)
     finite = np.isfinite(found)
@@ -398,18 +401,24 @@ def _ends_in_rounding(density: Density, x: Array, logs: Sequence[int]) -> tuple[
 
 
 def _ends_far_away(
-    log_densities: Callable[[Array], Array], start: Array, step: Array, mass: float
+    log_densities: Callable[..., Array], start: Array, step: Array, mass: float
 ) -> bool:
     """Whether the mass falls off beyond all distances of lines, as by a very wide prior.
 
-    Draws may have come but a small part of the way. Where exp overflows, nothing is told.
+    Draws may have come but a small part of the way. Where exp overflows, nothing is told. A fall to
+    a number with few digits is one if it is larger than they are.
     """
     length = np.abs(step).max()
-    distances = FARTHER[: None if np.count_nonzero(step) == 1 else ROUNDED]
-    found = np.array([
-        log_densities(start + distances[:, None] * one)
-        for one in (step, np.round(step / length, DIGITS) * length)
-    ])  # fmt: skip
-    highest = np.log(distances) + found.max(axis=0)
-    seen = np.array([mass, *highest[np.isfinite(highest)]])
-    return bool((np.diff(seen) < -DROP).any())
+    changed = step * (1 + 10.0**-DIGITS * np.cos(np.arange(step.size)))
+    found, rounded, beside = (
+        log_densities(start + FARTHER[:, None] * one, least=-np.inf)
+        for one in (step, np.round(step / length, DIGITS) * length, changed)
+    )
+    highest = np.log(FARTHER) + np.maximum(found, rounded)
+    sound = np.isfinite(highest)
+    seen = np.array([mass, *highest[sound]])
+    falls = seen[:-1] - seen[1:]
+    near = FARTHER[sound] <= FARTHER[ROUNDED - 1]
+    is_own = near | (np.abs(beside - found)[sound] < FAINT * falls)
+    few_digits = np.maximum(1.0, np.abs(seen[1:]) / HUGE)
+    return bool((is_own & (falls > DROP * few_digits)).any())
