@@ -153,3 +153,37 @@ def test_variables_of_one_point() -> None:
     density = target_of("parameters { real a; vector[2] b; } model { a ~ std_normal(); }").density
     found = density.variables(np.array([1.0, 2.0, 3.0]), seed=1)
     assert found["a"].shape == () and found["b"].tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "y[n] ~ normal(m[j] + x[n], 1);",
+        "target += normal_lpdf(y[n] | m[j] + x[n], 1);",
+        "y[n] ~ normal(m[j], exp(x[n]));",
+        "y[n] ~ normal(0.5 * m[j] * x[n], 2);",
+        "real w = m[j] * x[n]; y[n] ~ normal(w, 1);",
+        "if (x[n] < 1) y[n] ~ normal(m[j] + x[n], 1);",
+    ],
+)
+@pytest.mark.parametrize("outer", ["n", "j"])
+def test_every_term_of_a_loop_in_a_loop_counts(statement: str, outer: str) -> None:
+    loops = ["for (n in 1:4)", "for (j in 1:3)"]
+    first, second = loops if outer == "n" else reversed(loops)
+    program = f"""
+    data {{ vector[4] x; vector[4] y; }}
+    parameters {{ vector[3] m; }}
+    model {{ m ~ normal(0, 2); {first} {{ {second} {{ {statement} }} }} }}
+    """
+    x, y, m = np.array([0.5, -1, 2, 0.3]), np.array([1, 0, -1, 2.0]), np.array([0.1, 0.7, -0.4])
+    place, scale = np.add.outer(x, m), np.ones((4, 3))
+    if "exp" in statement:
+        place, scale = np.broadcast_to(m, (4, 3)), np.exp(x)[:, None]
+    elif "*" in statement:
+        place = np.outer(x, m) * (0.5 if "0.5" in statement else 1)
+        scale = scale * (2 if "0.5" in statement else 1)
+    kept = x < 1 if "if" in statement else np.full(4, True)
+    terms = norm.logpdf(y[:, None], place, scale)[kept]
+    exact = norm.logpdf(m, 0, 2).sum() + terms.sum()
+    density = target_of(program, {"x": x, "y": y}).density
+    assert density.log_density(m) == pytest.approx(exact, abs=1e-10)

@@ -163,6 +163,9 @@ def _receive(calls: queue.SimpleQueue[Any]) -> None:
         os._exit(0)
 
 
+# stanli (0.24) merges like statements of a loop into one, and loses terms where a vector is among
+# their arguments, as in `for (n in 1:N) for (j in 1:M) y[n] ~ normal(m[j] + x[n], 1);`.
+os.environ.setdefault("STANLI_NO_REROLL", "1")
 _loaded_before = "stanli" in sys.modules
 _thread, _helper = _TapeThread(), _Helper()
 if _loaded_before:

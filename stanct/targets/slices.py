@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.path.conditional import Newton, Slices
+from stanct.path.conditional import Conditionals, Newton, Slices
 from stanct.path.curvature import STEP, Colouring, Gradients
 
 # How far the log of a scale goes both ways from its middle, each with the share of the mass before
@@ -211,21 +211,21 @@ class _Scale:
 
         `start` has those of another slice. What follows a scale has other widths at each.
         """
-        theta, (inside, units) = np.array([[at]]), start
-        slices = self._slices
-        for _ in range(2):
-            ((_, given),) = slices.gaussians(
-                theta, inside[None], units[None], self._colouring, NEWTON
-            )
-            (top,), (spread,), (log_top,) = given.mean, given.spread, given.log_top
-            # Steps of widths much smaller than these see rounding.
-            if not given.is_top[0] or (spread < WIDER * units).all():
-                break
-            inside, units = top, spread
+        given = self._gaussian(at, *start)
+        # Steps of widths much smaller than these see rounding.
+        if given.is_top[0] and (given.spread[0] > WIDER * start[1]).any():
+            given = self._gaussian(at, given.mean[0], given.spread[0])
+        (top,), (spread,), (log_top,) = given.mean, given.spread, given.log_top
         if log_top == -math.inf:
             return start, -math.inf
         beside = top + STEP * spread * np.array([[1.0], [-1.0]])
-        values, _ = slices.slopes(theta[0], beside)
+        values, _ = self._slices.slopes(np.array([at]), beside)
         if not (given.is_top[0] and (np.abs(values - log_top) < ROUNDED).all()):
             return start, math.nan
         return (top, spread), float(given.log_mass[0])
+
+    def _gaussian(self, at: float, inside: Array, units: Array) -> Conditionals:
+        """The Gaussian of a slice, by Newton's method from a place with these widths."""
+        theta, widths = np.array([[at]]), units[None]
+        ((_, given),) = self._slices.gaussians(theta, inside[None], widths, self._colouring, NEWTON)
+        return given

@@ -2,7 +2,7 @@
 // SHA-256 fc7399703a3889cf...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 data {
   int<lower=1> N;

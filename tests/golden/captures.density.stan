@@ -2,7 +2,7 @@
 // SHA-256 c461a1522c6a4ae8...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Marked animals seen again: the animal decides over which times a loop runs.
 data {

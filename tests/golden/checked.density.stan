@@ -2,7 +2,7 @@
 // SHA-256 fe95ca27bc6e55a3...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Transformed parameters that Stan checks against their constraints.
 data {

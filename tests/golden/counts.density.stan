@@ -2,7 +2,7 @@
 // SHA-256 12bfca75f599d9b3...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Counts: what only the data determine is summed once.
 data {

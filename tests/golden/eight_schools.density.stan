@@ -2,7 +2,7 @@
 // SHA-256 0b8ebadecad75757...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Eight schools, centred.
 data {

@@ -2,7 +2,7 @@
 // SHA-256 594ea1202d1f7e39...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 functions {
   real partial_sum_lpdf(array[] real y, int start, int end, real mu) {

@@ -2,7 +2,7 @@
 // SHA-256 ce728dbbce59a97b...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Neal's funnel: no data at all.
 parameters {

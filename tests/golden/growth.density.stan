@@ -2,7 +2,7 @@
 // SHA-256 9c241d276825212b...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Logistic growth: a differential equation and log-normal measurements.
 functions {

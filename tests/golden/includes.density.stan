@@ -2,7 +2,7 @@
 // SHA-256 a6b306aa5133c78a...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 functions {
   // shared by several programs

@@ -2,7 +2,7 @@
 // SHA-256 a8bb22b38b3322b0...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 functions {
   vector twice(vector x) {

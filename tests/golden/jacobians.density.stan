@@ -2,7 +2,7 @@
 // SHA-256 1c5358cd7b74243f...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Changes of variables written by hand.
 data {

@@ -2,7 +2,7 @@
 // SHA-256 980187bfd478d200...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 /* A program whose layout must survive.
    {% raw %} {{ and }} ]] # */ data { int N; array[N] real y; }

@@ -2,7 +2,7 @@
 // SHA-256 ba7e1f677783b42d...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Loops that add to the target: which densities leave them, and what stays.
 functions {

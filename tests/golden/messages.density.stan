@@ -2,7 +2,7 @@
 // SHA-256 70e22238c70e32a7...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Größen: what users write into comments and strings — “quotes”, Greek, ∑.
 data {

@@ -2,7 +2,7 @@
 // SHA-256 6a8fad12d055cf68...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Measurements with an error, some of them missing, some above the detection limit.
 data {

@@ -2,7 +2,7 @@
 // SHA-256 9c64933e797fa2b3...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Logistic regression on standardised predictors.
 data {

@@ -2,7 +2,7 @@
 // SHA-256 60cb714fb386d7f7...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // Regression whose prior and likelihood are told apart by what is observed.
 functions {

@@ -2,7 +2,7 @@
 // SHA-256 9679da84ee9e2518...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // A hidden Markov model, its states summed out by a function of the user's.
 functions {

@@ -2,7 +2,7 @@
 // SHA-256 5eed5cc25f65aecb...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 data {
   int<lower=2> N;

@@ -2,7 +2,7 @@
 // SHA-256 f115db4bf16b616e...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 // `target()` read wherever Stan allows it.
 functions {

@@ -2,7 +2,7 @@
 // SHA-256 ab0eb846b8116a04...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 functions {
   real bump_lpdf(real y, real scale) {

@@ -2,7 +2,7 @@
 // SHA-256 7197139c9219b252...
 //
 // log p(theta, y) of the program below with every normalising constant: each
-// `~` is written as `target +=` of a full density. Nothing else was changed.
+// `~` is written as `target +=` of a full density.
 
 data {
   int<lower=2> K;
