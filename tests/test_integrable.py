@@ -193,6 +193,30 @@ def test_slices_tell_of_scales_that_others_follow(
     assert found == [scale] * improper and spent < 600
 
 
+@pytest.mark.parametrize(
+    ("prior", "y", "improper"),
+    [
+        ("", [1.0, 1.0, 1.0], True),  # goes as 1 / sigma
+        ("m ~ normal(0, 5);", [1.0, 1.0, 1.0, 1.0], True),
+        ("", [1.0, 1.0, 1.0, 1.001], False),
+        ("s ~ lognormal(-20, 2);", [1.0, 1.0, 1.0], False),
+        ("s ~ inv_gamma(1, 1e-20);", [1.0, 1.0, 1.0], False),  # beyond the digits of m
+    ],
+)
+@pytest.mark.parametrize("middle", [-24.0, -20.0, -16.0, -12.0])
+def test_equal_data_leave_a_scale_without_an_end(
+    prior: str, y: list[float], improper: bool, middle: float
+) -> None:
+    source = "data { int n; vector[n] y; } parameters { real m; real<lower=0> s; } "
+    target = target_of(source + f"model {{ {prior} y ~ normal(m, s); }}", {"n": len(y), "y": y})
+    for seed in range(1, 11):
+        noise = np.random.default_rng(seed).standard_normal((200, 2))
+        s = middle + 3 * noise[:, 1]
+        x = np.column_stack([np.mean(y) + np.exp(s) * noise[:, 0], s])
+        found = endless_along(target, x, np.zeros(200), Ledger(), by_gradients=True)
+        assert found == ["s"] * improper
+
+
 AUTOREGRESSION = """
 data { int n; vector[n] y; }
 parameters { real m; real<lower=-1, upper=1> phi; }

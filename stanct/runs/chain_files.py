@@ -183,7 +183,7 @@ def _table(file: Path, lines: Sequence[str]) -> Table | None:
     found = found.drop(columns=[name for name in found if str(name).startswith("Unnamed")])
     if not lines[-1]:
         return Table(found, "", 0.0)
-    return Table(found[:-1], f" ({_without_last(file)})", 1 / len(found))
+    return Table(found.iloc[:-1], f" ({_without_last(file)})", 1 / len(found))
 
 
 def _chain(file: Path, lines: Sequence[str]) -> _Chain:

@@ -65,13 +65,10 @@ def endless_along(
     scales = logarithms(users.program, names)
     bounded = logits(users.program, names)
     without = {name for one in users.omissions if one.improper for name in one.parameters}
-    flat = [
-        place
-        for place, name in enumerate(names)
-        if name.partition(".")[0] in without and place not in (*scales, *bounded)
-    ]
+    free = [place for place, name in enumerate(names) if name.partition(".")[0] in without]
+    flat = [place for place in free if place not in (*scales, *bounded)]
     gradients = density.log_density_gradients
-    along, spent = endless_scales(gradients, inside, scales, bounded, flat)
+    along, spent = endless_scales(gradients, inside, scales, bounded, flat, free)
     ledger.gradients += spent
     if not along:
         vectors: dict[str, list[int]] = {}

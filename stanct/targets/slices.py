@@ -38,6 +38,10 @@ MOST_GRADIENTS = 5_000
 MOST_DIMENSIONS, PLACES = 300, 3
 # Where log densities a step apart differ by more nats, they have too few digits to tell a mass.
 ROUNDED = 1e-4
+# Where what follows a scale has deviations smaller than this share of itself, digits are short.
+# Before they end, mass must rise by so many nats for each logarithm, and all the same but for this,
+# at these distances from there.
+SHORTEST, RISE, EVEN, BEFORE = 1e-10, 0.5, 0.1, (8.0, 6.0, 4.0, 2.0)
 # A slice may be far from the one before.
 NEWTON = Newton(curvatures=25)
 # Where it finds widths so many times larger than those that it began with, it begins again.
@@ -53,13 +57,15 @@ def endless_scales(
     scales: Sequence[int],
     logits: Sequence[int] = (),
     flat: Sequence[int] = (),
+    free: Sequence[int] = (),
 ) -> tuple[list[int], int]:
     """The coordinates along which slices keep their mass for ever, and the gradients spent.
 
     Gradients come with log densities, in the unconstrained space of the draws x, shape (n, D). The
     scales are coordinates that are logarithms of scales. `logits` are those of what has two bounds,
     as a correlation of which a mean loses its precision when it goes to 1. `flat` are coordinates
-    without a bound and a prior, as that mean. None of these begins after some gradients.
+    without a bound and a prior, as that mean. None of these begins after some gradients. `free` are
+    the scales without a prior, whose mass may rise until digits end, as where all data are equal.
     """
     if not (scales or logits or flat) or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
@@ -82,7 +88,9 @@ def endless_scales(
         coupled = np.logical_or.reduce(second != 0)
         found = [
             k for k in scales
-            if _Scale(counted, middle, deviations, coupled, k).have_no_end(DISTANCES, (-1, 1))
+            if _Scale(counted, middle, deviations, coupled, k, is_free=k in free).have_no_end(
+                DISTANCES, (-1, 1)
+            )
         ]  # fmt: skip
         for k in logits:
             inside = middle.copy()  # draws may be far out, from where mass rises to the middle
@@ -145,11 +153,19 @@ class _Scale:
     """The slices of one scale."""
 
     def __init__(
-        self, gradients: Gradients, middle: Array, deviations: Array, coupled: Array, scale: int
+        self,
+        gradients: Gradients,
+        middle: Array,
+        deviations: Array,
+        coupled: Array,
+        scale: int,
+        *,
+        is_free: bool = False,
     ) -> None:
         outer = np.arange(middle.size) == scale
         self._slices, self._middle = Slices(gradients, outer), middle[scale]
         self._inside, self._units = middle[~outer], deviations[~outer]
+        self._is_free = is_free
         self._colouring = Colouring.of(coupled[np.ix_(~outer, ~outer)])
 
     def have_no_end(self, way: Mapping[float, float], sides: Sequence[int]) -> bool:
@@ -158,11 +174,14 @@ class _Scale:
         return mass > -math.inf and any(self._go_on(slice_, mass, side, way) for side in sides)
 
     def _go_on(self, slice_: _Place, middle: float, side: int, way: Mapping[float, float]) -> bool:
-        last = near = -math.inf
+        last, near, reached = middle, -math.inf, 0.0
         for distance, share in way.items():
             slice_, mass = self._slice(slice_, self._middle + side * distance)
             if math.isnan(mass):  # too few digits so far away
-                return distance > NEAR
+                if distance > NEAR:  # under a prior, a rise may end where digits do not reach
+                    return self._is_free or last < middle + RISE * reached
+                return self._rises_to_last_digits(slice_, side, reached)
+            reached = distance
             if mass == -math.inf or (share and mass < last + math.log(share)):
                 return False
             if way is SHORT and mass < middle - LEAST:
@@ -174,6 +193,18 @@ class _Scale:
         # Mass that still changes, as under gamma(0.001, 0.001), may have its end farther away.
         far = last if abs(last - near) < STEADY else self._slice(slice_, side * FARTHEST)[1]
         return math.isnan(far) or far >= last
+
+    def _rises_to_last_digits(self, slice_: _Place, side: int, reached: float) -> bool:
+        """Whether mass rises evenly until what follows has no digits, as around a point."""
+        top, spread = slice_
+        if not (self._is_free and (spread < SHORTEST * np.abs(top)).any()):
+            return False
+        masses, slice_ = [], (self._inside, self._units)
+        for before in BEFORE:
+            slice_, mass = self._slice(slice_, self._middle + side * (reached - before))
+            masses.append(mass)
+        slopes = np.diff(masses) / -np.diff(BEFORE)
+        return bool(slopes.min() > RISE and np.ptp(slopes) < EVEN)
 
     def _slice(self, start: _Place, at: float) -> tuple[_Place, float]:
         """Top and widths of a slice, and its log mass by the curvature there; NaN without a top.
