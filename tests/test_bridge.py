@@ -191,7 +191,8 @@ class TestAMissedMode:
     def test_the_search_warns(self, rng: np.random.Generator) -> None:
         run = stanct.bridge(model_of(TWO_MODES.source), None, _missed(rng, (4, 500)), seed=1)
         assert run.warnings == ("unseen",)
-        assert "A search looked from random starts" in " ".join(screen(run))
+        words = " ".join(" ".join(screen(run)).split())
+        assert "A search looked from random starts" in words
         assert run.evidence.warnings == ("unseen",)
         share = next(check for check in run.diagnostics if check.name == "unseen").value
         assert share == pytest.approx(0.3, abs=0.03)

@@ -108,7 +108,7 @@ def test_averages_are_of_the_kept_draws_and_say_so(whole: dict[str, Any]) -> Non
     assert np.all(thin.summary(["x"])["ess_bulk"] < 2 * CHAINS * kept)
     assert f"2 chains of 330 draws ({kept} with x)" in repr(thin)
     assert thin.facts()["draws of each chain with x"] == kept
-    assert "draws of each chain with x" in thin.report()
+    assert "Draws of each chain with x" in thin.report()
     assert "with x" not in repr(run) and "draws of each chain with x" not in run.facts()
     assert thin.resample(9, seed=1)["x"].shape == (CHAINS, 9, 2)
     tempered = thin.to_arviz(draws=10)["tempered"]
