@@ -396,7 +396,7 @@ def test_variables_that_a_run_left_for_later_heed_ctrl_c(target) -> None:
     """Their computation may never end."""
     run = sampled("gibbs", target, draws=20, progress=False)
 
-    waiting = replace(run, variables=Later(never))
+    waiting = replace(run, variables=Later(never, never, None))
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
@@ -407,3 +407,30 @@ def test_variables_that_a_run_left_for_later_heed_ctrl_c(target) -> None:
 def never() -> dict[str, np.ndarray]:
     RELEASED.wait(60)
     return {}
+
+
+@pytest.mark.parametrize("patience", [pytest.param(0.3, marks=LONG), None])
+def test_nobody_waits_for_ever_for_generated_quantities(
+    target, tmp_path: Path, patience: float | None
+) -> None:
+    """Parameters come at once, and a run is saved with what there is."""
+    run = sampled("gibbs", target, draws=20, progress=False)
+    waiting = replace(run, variables=Later(never, lambda: run.variables, patience))
+    begun = time.monotonic()
+    assert waiting.expect("mu").value == run.expect("mu").value
+    if patience is None:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.warns(RuntimeWarning, match="goes on without them"):
+        waiting.save(tmp_path / "run")
+    assert time.monotonic() - begun < SLACK
+    assert_same(stanct.load(tmp_path / "run"), run)
+    assert set(waiting.variables) == set(run.variables)
+
+
+@LONG
+def test_generated_quantities_are_waited_for_where_they_return(target) -> None:
+    run = sampled("gibbs", target, draws=20, progress=False)
+    more = {**run.variables, "y": np.ones((4, 20))}
+    later = Later(lambda: more, lambda: run.variables, 10.0)
+    assert later["y"] is more["y"] and "y" in later and "typo" not in later
+    assert list(later) == list(more)

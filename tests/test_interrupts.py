@@ -269,12 +269,26 @@ def test_steps_beside_a_body() -> None:
         pass  # nobody asks
 
 
+HANGING = """
+from stanct.engines.embedded import Recipe
+from stanct.targets.density import Density
+from stanct.work.interrupts import heeding_signals
+density = Density(Recipe(open("never.stan").read(), "{}"))
+print("begun", flush=True)
+with heeding_signals(lambda: None):
+    print("inside", flush=True)
+    density.log_density([0.0])
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "condition", "numbers", "status"),
     [
         (SCRIPT, "1 < 2", [signal.SIGINT], -signal.SIGINT),
         pytest.param(SCRIPT, "1 < 2", [signal.SIGTERM], 143, marks=LONG),
         pytest.param(SCRIPT, "s < 1", [signal.SIGINT], -signal.SIGINT, marks=LONG),
+        (HANGING, "1 < 2", [signal.SIGINT, signal.SIGINT], 130),
+        pytest.param(HANGING, "1 < 2", [signal.SIGTERM], 143, marks=LONG),
     ],
 )
 def test_a_program_that_never_returns(
@@ -333,7 +347,7 @@ def test_what_follows_the_draws_can_be_cut_short(target, monkeypatch: pytest.Mon
         cut = asked(target)
     assert cut.provenance["interrupted"] and np.array_equal(cut.base_delta, whole.base_delta)
     # They are computed when they are asked for, and are those of the whole run.
-    assert isinstance(cut.variables, Later) and "_all" not in vars(cut.variables)
+    assert isinstance(cut.variables, Later) and cut.variables._all is None
     assert [*cut.variables] == [*whole.variables] and len(cut.variables) == len(whole.variables)
     assert all(np.array_equal(cut.variables[name], v) for name, v in whole.variables.items())
     assert type(pickle.loads(pickle.dumps(cut.variables))) is dict

@@ -51,7 +51,7 @@ def sample(
     """Return the run of the method of that name."""
 
 
-@heeding_signals()
+@heeding_signals(lambda: None)
 def sample(
     target: SampledTarget | StochasticTarget,
     method: Method[Any] | str = "auto",

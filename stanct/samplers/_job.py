@@ -17,7 +17,7 @@ from stanct.bases.known import Hints
 from stanct.bases.loop import Recipe
 from stanct.bases.recipes import RECIPES
 from stanct.common.arrays import Array
-from stanct.common.deadline import nobody_waits, out_of_time
+from stanct.common.deadline import nobody_waits, out_of_time, seconds_given
 from stanct.common.errors import EngineError, ProgramError, SamplingError
 from stanct.common.seeds import Seeds
 from stanct.engines import embedded
@@ -29,7 +29,7 @@ from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._precision import Enough, Precision
 from stanct.samplers._rounds import BaseDraws, draws_inside, refuse_huge
 from stanct.samplers._two_stages import noting_two_stages
-from stanct.samplers._variables import Later, variables_of
+from stanct.samplers._variables import PATIENCE, Later, variables_of
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.work.execution import Borrow, Executed, Execution
@@ -453,13 +453,18 @@ class Job:
                 return made(folder) if here else heard(partial(made, None)), False
             except KeyboardInterrupt:
                 self.execution.seal()
-        return Later(partial(made, None)), True
+        given = seconds_given()
+        patience = max(PATIENCE, given) if given else None
+        return Later(partial(made, None), partial(made, None, generated=False), patience), True
 
     def _computed(
-        self, x: Array | None, z: Any, base: Any, folder: Path | None
+        self, x: Array | None, z: Any, base: Any, folder: Path | None, generated: bool = True
     ) -> Mapping[str, Array]:
         """The user's variables of x, or of the whitened draws z; in files of a folder."""
         seed, keep = self.seeds("variables"), self.plan.keep
+        if not generated:
+            found = self.target.without_generated(base.unwhiten(np.array(z)) if x is None else x)
+            return {name: v for name, v in found.items() if keep is None or name in keep}
         if x is None:
             return variables_of(self.target, z, base, seed, keep, folder)
         found = self.target.variables(x, seed)

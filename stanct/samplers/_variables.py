@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from stanct.common.arrays import MOST_AT_ONCE, Array, forget
+from stanct.common.deadline import deadline
 from stanct.path.base import Base
 from stanct.targets.protocols import SampledTarget
 from stanct.work.interrupts import heard
@@ -17,29 +19,78 @@ from stanct.work.shelf import Filled
 # Variables that take fewer bytes stay in memory.
 SMALL = 2**20
 
+# Time in seconds that generated quantities have at least after a run that its deadline ended.
+PATIENCE = 10.0
+
 
 class Later(Mapping[str, Array]):
-    """The user's variables, computed when they are asked for, and then kept."""
+    """The user's variables, computed when they are asked for, and then kept.
 
-    def __init__(self, compute: Callable[[], Mapping[str, Array]]) -> None:
-        self._compute = compute
+    Whoever asks for parameters and transformed parameters does not wait for generated quantities,
+    which may never return. Whoever asks for all variables, as saving a run does, waits for
+    `patience`, or until Ctrl-C, and then has them without the generated quantities, with a warning.
+
+    Parameters
+    ----------
+    sooner
+        Computes them without generated quantities.
+    patience
+        Time in seconds to wait for all; None for any.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[], Mapping[str, Array]],
+        sooner: Callable[[], Mapping[str, Array]],
+        patience: float | None,
+    ) -> None:
+        self._compute, self._compute_sooner, self._patience = compute, sooner, patience
+        self._all: Mapping[str, Array] | None = None
+        self._without = False
 
     @cached_property
-    def _all(self) -> Mapping[str, Array]:
-        return heard(self._compute)
+    def _sooner(self) -> Mapping[str, Array]:
+        return heard(self._compute_sooner)
+
+    def _found(self) -> Mapping[str, Array]:
+        if self._all is None:
+            self._all = heard(self._compute)
+        return self._all
+
+    def _listed(self) -> Mapping[str, Array]:
+        """All variables, or those without generated quantities once the wait was ended."""
+        if self._without:
+            return self._all or self._sooner
+        try:
+            with deadline(self._patience):
+                return self._found()
+        except KeyboardInterrupt:
+            self._without = True
+            warnings.warn(
+                "Generated quantities were not done, and this run goes on without them. Ask for "
+                "one by its name, as in run.variables['y'], to wait for all.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return self._sooner
 
     def __getitem__(self, name: str) -> Array:
-        return self._all[name]
+        if self._all is None and name in self._sooner:
+            return self._sooner[name]
+        return self._found()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sooner or name in self._listed()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
+        return iter(self._listed())
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._listed())
 
     def __reduce__(self) -> tuple[type[dict[str, Array]], tuple[dict[str, Array]]]:
         """Arrive elsewhere as a dictionary of what was computed."""
-        return dict, (dict(self._all),)
+        return dict, (dict(self._listed()),)
 
 
 def variables_of(

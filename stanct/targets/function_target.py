@@ -262,6 +262,10 @@ class ProgramlessTarget:
         """Return a function that gives rows of draws, shape (n, D), as the variable ``x``."""
         return lambda x: {"x": x}
 
+    def without_generated(self, x: Array) -> Mapping[str, Array]:
+        """Return the draws as the variable ``x``; nothing is generated from them."""
+        return {"x": x}
+
 
 @dataclass(frozen=True)
 class FunctionTarget(ProgramlessTarget):

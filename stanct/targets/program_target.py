@@ -306,6 +306,10 @@ class ProgramTarget:
         compute = self.density.in_turn(stan_seed(seed))
         return lambda x: self.user_variables(compute(x))
 
+    def without_generated(self, x: Array) -> dict[str, Array]:
+        """Compute parameters and transformed parameters at points, shape (chains, draws, D)."""
+        return self.user_variables(self._plain.variables(x, seed=1))
+
     @cached_property
     def _plain(self) -> Density:
         """The density without generated quantities, which the engine computes with any variable."""

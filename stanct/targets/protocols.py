@@ -40,6 +40,8 @@ class SampledTarget(Executed, Protocol):
 
     def in_turn(self, seed: np.random.SeedSequence) -> Callable[[Array], Mapping[str, Array]]: ...
 
+    def without_generated(self, x: Array) -> Mapping[str, Array]: ...
+
 
 class BatchDensity(CallableDensity, Protocol):
     """The part of a density that a batch needs; `Density` and `FunctionDensity` have it."""

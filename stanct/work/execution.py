@@ -401,8 +401,9 @@ def executing(
         journal.before = lambda: [shelf.synchronise() for shelf in shelves]
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
+        save = journal.flush if journal else lambda: None
         with (
-            heeding_signals(),
+            heeding_signals(save),
             deadline(max_seconds, since),
             one_blas_thread(),
             Bar(0, "run", shown=progress),
