@@ -8,6 +8,8 @@ from stanct.common.arrays import Array
 
 # No more decimals than these are shown. A smaller error is that of rounding.
 MOST = 6
+# Errors from here on have an exponent.
+LARGE = 1e6
 
 
 def decimals(error: float) -> int:
@@ -30,14 +32,17 @@ def log_z_in_words(log_z: float, error: float, of: str = "Z") -> str:
     return f"log {of} = {log_z:.{places}f} ± {shown(error, places)}"
 
 
+def digits_of(error: float) -> int:
+    """The decimals that show two digits of a standard error above 0."""
+    return int(np.clip(1 - np.floor(np.log10(error)), 0, MOST))
+
+
 def with_error(value: float, error: float) -> str:
     """A value ± its error, with two digits of the error and as many decimals of the value."""
-    if not (0 < error < np.inf and np.isfinite(value)):
+    if not (0 < error < LARGE and np.isfinite(value)):
         return f"{value:.6g} ± {error:.2g}"
-    places = 1 - int(np.floor(np.log10(error)))
-    if not 0 <= places <= MOST:
-        return f"{value:.6g} ± {error:.2g}"
-    return f"{value:.{places}f} ± {error:.{places}f}"
+    places = digits_of(error)
+    return f"{value:.{places}f} ± {shown(error, places)}"
 
 
 def is_below_digits(error: float) -> bool:

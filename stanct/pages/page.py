@@ -25,7 +25,7 @@ from stanct.common.drafts import write_whole
 from stanct.common.resources import resource_folder, writing
 from stanct.common.settings import check_page_file
 from stanct.common.version import __version__
-from stanct.estimates.digits import MOST, shown
+from stanct.estimates import digits as of_errors
 from stanct.plots.canvas import INK, QUIET, RULE
 
 # The page's colours replace those of a picture, so that it follows light and dark mode.
@@ -118,17 +118,11 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
-def digits_of(error: float) -> int:
-    """Return the digits behind the point that show two digits of a standard error above 0."""
-    return max(0, min(1 - math.floor(math.log10(error)), MOST))
-
-
 def with_error(value: float, error: float) -> str:
     """Format a value and its standard error to two digits of the error: −1081.030 ± 0.043."""
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
         return f"{number(value, 6)} ± {number(error, 2)}"
-    places = digits_of(error)
-    return f"{value:.{places}f}".replace("-", "−") + f" ± {shown(error, places)}"
+    return of_errors.with_error(value, error).replace("-", "−", int(value < 0))
 
 
 def cell(value: float, digits: int = 4) -> Cell:

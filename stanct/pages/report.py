@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST, decimals, is_below_digits, log_z_in_words
+from stanct.estimates.digits import MOST, decimals, digits_of, is_below_digits, log_z_in_words
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import (
@@ -16,7 +16,6 @@ from stanct.pages.page import (
     Row,
     Table,
     cell,
-    digits_of,
     number,
     render_page,
     with_error,

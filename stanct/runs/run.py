@@ -25,27 +25,16 @@ from stanct.runs.road import Road
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
 from stanct.runs.surveyed import ELSEWHERE, Surveyed, survey_facts, surveyed_checks
 from stanct.runs.tables import Checks, in_html
-from stanct.runs.verbs import Extendable, Pictured, Reported
+from stanct.runs.verbs import Extendable, Pictured, Prompted, Reported
 from stanct.runs.verdicts import Check, Verdict, meaningful
 from stanct.work.blas import one_blas_thread
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# What methods, pages and saved runs use of a run. A prompt that completes names leaves them out.
-INSIDE = {
-    "arrays", "at_base", "bare_evidence", "base", "base_delta", "chain_counts", "data", "delta",
-    "ended_early", "engine", "estimator", "extra_estimates", "facts", "curves", "file_format",
-    "has_posterior", "is_thinned", "kept", "load", "lost_remedy", "made_by", "method_settings",
-    "rao_blackwell_curve", "rao_blackwell_evidence", "rows", "remedy", "running_cost",
-    "running_log_z", "shows", "smooth_bias", "standardised", "statistics", "stored",
-    "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z", "count_evidence",
-    "bias", "counts", "island", "mode_columns", "mode_means",
-}  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Run(Surveyed, Reported, Pictured, Extendable, ABC):
+class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
     """Draws of a sampler, and the estimates that follow from them.
 
     A run whose method also estimates log Z is an `EvidenceRun`.
@@ -427,9 +416,6 @@ class Run(Surveyed, Reported, Pictured, Extendable, ABC):
             return None
         z = weighted.rows_of({"z": self.z.reshape(*shape, -1)}, rows)["z"]
         return z if self.base is None else self.base.unwhiten(z)
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in INSIDE]
 
     @abstractmethod
     def _shape(self) -> str:

@@ -26,6 +26,24 @@ _OWN = {
     "weights": ("weight_histogram", "All of its draws have the same weight."),
 }
 
+# What methods, pages and saved runs use of a run. A prompt that completes names leaves them out.
+_INSIDE = {
+    "arrays", "at_base", "bare_evidence", "base", "base_delta", "chain_counts", "data", "delta",
+    "ended_early", "engine", "estimator", "extra_estimates", "facts", "curves", "file_format",
+    "has_posterior", "is_thinned", "kept", "load", "lost_remedy", "made_by", "method_settings",
+    "rao_blackwell_curve", "rao_blackwell_evidence", "rows", "remedy", "running_cost",
+    "running_log_z", "shows", "smooth_bias", "standardised", "statistics", "stored",
+    "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z", "count_evidence",
+    "bias", "counts", "island", "mode_columns", "mode_means",
+}  # fmt: skip
+
+
+class Prompted:
+    """A result whose names a prompt completes."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INSIDE]
+
 
 class Reported:
     """A result that has a page."""

@@ -6,10 +6,9 @@ a factor, a kernel among its terms, or a kernel in a function, it need not be.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
-from stanct.stan.densities import Densities
+from stanct.stan.densities import DENSITY, PROBABILITY, Densities
 from stanct.stan.supports import constant
 from stanct.stan.syntax import (
     Call,
@@ -22,9 +21,6 @@ from stanct.stan.syntax import (
     walk,
 )
 from stanct.stan.walks import terms_of_sum
-
-_DENSITY = re.compile(r"(?P<family>\w+)_lu?(?P<of>p[dm]f)")
-_PROBABILITY = re.compile(r"\w+_l?c?cdf")
 
 
 class ByHand:
@@ -45,8 +41,7 @@ class ByHand:
         """Whether a statement adds something of the parameters that may lack a constant."""
         seen = self._densities
         if isinstance(statement, Tilde):
-            called = [f"{statement.distribution}_{of}" for of in ("lpdf", "lpmf")]
-            return not all(map(self._is_whole_function, called))
+            return not self._is_whole_family(statement.distribution)
         if isinstance(statement, Call):
             return not self._is_whole_function(statement.name)
         value = seen.value_of_sum(statement)
@@ -74,7 +69,7 @@ class ByHand:
         called = [name for name, _ in self._densities.calls(term)]
         name, opening = self._syntax.word(term.first), term.first + 1
         inner = self._densities.has_density(term)
-        if not any(map(_DENSITY.fullmatch, called)) and any(map(_PROBABILITY.fullmatch, called)):
+        if not any(map(DENSITY.fullmatch, called)) and any(map(PROBABILITY.fullmatch, called)):
             return True  # truncation or censoring
         if negative:
             return False
@@ -91,7 +86,7 @@ class ByHand:
             return self._is_whole(parts[0], is_free)
         if name.startswith("reduce_sum"):
             return self._is_whole_function(self._syntax.word(parts[0].first))
-        if _DENSITY.fullmatch(name) or name in self._functions:
+        if DENSITY.fullmatch(name) or name in self._functions:
             return self._is_whole_function(name) and inner
         return (inner and name in ("log_sum_exp", "target")) or name.startswith("hmm_")
 
@@ -109,19 +104,20 @@ class ByHand:
 
     def _is_whole_function(self, name: str) -> bool:
         """Whether what a function adds or returns is a sum of densities; Stan's own ones are."""
-        match = _DENSITY.fullmatch(name)
+        match = DENSITY.fullmatch(name)
         name = f"{match['family']}_l{match['of']}" if match else name
         if name not in self._known:
             self._known[name] = True  # where it calls itself
             self._known[name] = all(map(self._is_whole_body, self._functions.get(name, ())))
         return self._known[name]
 
+    def _is_whole_family(self, name: str) -> bool:
+        return all(self._is_whole_function(f"{name}_{of}") for of in ("lpdf", "lpmf"))
+
     def _is_whole_body(self, function: Function) -> bool:
         given = {self._syntax.word(token) for _, token in function.arguments}
         calls = [name for name, _ in self._densities.calls(function.body.tokens)]
-        has_density = any(map(_DENSITY.fullmatch, calls)) or any(
-            n in self._functions for n in calls
-        )
+        has_density = any(map(DENSITY.fullmatch, calls)) or any(n in self._functions for n in calls)
 
         def is_free(term: Range) -> bool:
             words = self._syntax.words(term)
@@ -130,8 +126,7 @@ class ByHand:
 
         for inner in walk([function.body]):
             if isinstance(inner, Tilde):
-                called = [f"{inner.distribution}_{of}" for of in ("lpdf", "lpmf")]
-                if not all(map(self._is_whole_function, called)):
+                if not self._is_whole_family(inner.distribution):
                     return False
             elif isinstance(inner, Increment) or (
                 isinstance(inner, Simple) and inner.word == "return"

@@ -29,8 +29,8 @@ from stanct.stan.syntax import (
 )
 from stanct.stan.walks import terms_of_sum
 
-_DENSITY = re.compile(r"(?P<family>\w+?)_lu?p[dm]f")
-_PROBABILITY = re.compile(r"(?P<family>\w+?)_(?:l?c?cdf)")
+DENSITY = re.compile(r"(?P<family>\w+?)_lu?(?P<of>p[dm]f)")
+PROBABILITY = re.compile(r"(?P<family>\w+?)_l?c?cdf")
 _SIZES = frozenset({"size", "num_elements", "rows", "cols"})
 _BLOCKS = ("transformed parameters", "model")
 # Functions that put elements together, or take some.
@@ -187,7 +187,7 @@ class Densities:
             if isinstance(statement, Increment | Assign) and self.sum_of(statement):
                 outside |= self._outside_densities(statement.value)
             for name, arguments in self.calls(statement.tokens):
-                own = not _DENSITY.fullmatch(name) and name in self._functions
+                own = not DENSITY.fullmatch(name) and name in self._functions
                 ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
         for density in self.found:
             ranges += density.arguments if self.is_users(density.family) else ()
@@ -273,7 +273,7 @@ class Densities:
     def has_density(self, tokens: Range) -> bool:
         """Return whether an expression contains the log of a density or of a probability."""
         for name, arguments in self.calls(tokens):
-            if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name) or name == "target":
+            if DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name) or name == "target":
                 return True
             if any(self._adds(function) for function in self._functions.get(name, ())):
                 return True
@@ -292,7 +292,7 @@ class Densities:
         if any(isinstance(inner, Tilde | Increment) for inner in walk([function.body])):
             return True
         for called, _ in self.calls(function.body.tokens):
-            if _DENSITY.fullmatch(called) or _PROBABILITY.fullmatch(called):
+            if DENSITY.fullmatch(called) or PROBABILITY.fullmatch(called):
                 return True
             if called not in above and any(
                 self._adds(other, above | {name, called})
@@ -393,7 +393,7 @@ class Densities:
         firsts = {term.first for term, negative in terms if not negative}
         ends = {term.stop for term, _ in terms}
         for name, arguments in self.calls(value):
-            match = _DENSITY.fullmatch(name)
+            match = DENSITY.fullmatch(name)
             if match is None:
                 continue
             variate, others = self.syntax.conditioned(arguments)
@@ -419,7 +419,7 @@ class Densities:
         others = {self.syntax.word(token) for _, token in function.arguments[1:]}
         variates = [s.variate for s in walk([function.body]) if isinstance(s, Tilde)]
         for name, arguments in self.calls(function.body.tokens):
-            if _DENSITY.fullmatch(name):
+            if DENSITY.fullmatch(name):
                 variates += self.syntax.split(arguments, "|")[:1]
             elif any(self._adds(other) for other in self._functions.get(name, ())):
                 return False
@@ -429,7 +429,7 @@ class Densities:
     def _opaque_calls(self, tokens: Range) -> None:
         """Mark the parameters passed to user-defined functions that may contain a prior."""
         for name, arguments in self.calls(tokens):
-            density = _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name)
+            density = DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name)
             if density is None and any(map(self._adds, self._functions.get(name, ()))):
                 self.by_hand |= self.roots(self.names(arguments))
                 self.used |= self.by_hand
@@ -443,7 +443,7 @@ class Densities:
         """Return the variables that an expression names outside of the densities that it calls."""
         inside: set[int] = set()
         for name, arguments in self.calls(value):
-            if _DENSITY.fullmatch(name) or _PROBABILITY.fullmatch(name):
+            if DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name):
                 inside.update(range(*arguments))
         return {
             self.syntax.word(token)

@@ -241,7 +241,7 @@ class _Finder:
                 tokens,
                 "half_prior",
                 (half.name,),
-                _half_sentence(half),
+                half.sentence,
                 correction=half.correction,
                 value=half.value,
                 remedy=half.remedy,
@@ -489,16 +489,3 @@ class _Finder:
                 "This adds a constant that is not what the priors lack: whether it normalises "
                 "the program cannot be checked.",
             )
-
-
-def _half_sentence(half: HalfPrior) -> str:
-    said = f"The prior of `{half.name}` has mass {half.where} and is not truncated there"
-    if half.depends_on:
-        names = ", ".join(half.depends_on)
-        return (
-            f"{said}; how much depends on {names}: the missing factor is not a constant, and a "
-            "truncation would change the posterior, too."
-        )
-    if half.value is None:
-        return f"{said}, so that the density is not normalised and log Z is too small."
-    return f"{said}, so that log Z is too small by {half.value:.4f}."

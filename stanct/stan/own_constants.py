@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from stanct.stan.densities import Densities, one_line
+from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
 from stanct.stan.supports import constant
 from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement
 from stanct.stan.walks import terms_of_sum
 
-_DENSITY = re.compile(r"\w+_lu?p[dm]f")
-_PROBABILITY = re.compile(r"\w+_l?c?cdf")
 _SIZES = frozenset({"size", "num_elements"})
 _BLOCKS = ("transformed data", "transformed parameters", "model")
 _NEAR = 1e-3
@@ -112,14 +109,14 @@ class OwnConstants:
                     opened |= any(is_open for _, is_open in read)
                     return math.prod(value for value, _ in read)
             opened = True
-            return 1 + zlib.crc32(ast.unparse(node).encode()) / 2**31
+            return _arbitrary(ast.unparse(node))
 
         value = constant(text, other)
         if value is None:
             return math.nan, True
         for runs in (self._runs(one, head) for one in inside for head in one.heads):
             if "?" in runs:
-                more, is_open = 1 + zlib.crc32(runs.encode()) / 2**31, True
+                more, is_open = _arbitrary(runs), True
             else:
                 more, is_open = self.read(runs)
             value, opened = value * more, opened or is_open
@@ -166,12 +163,17 @@ class OwnConstants:
             called = {name for name, _ in seen.calls(term)}
             names = seen.names(term)
             is_fixed = not seen.roots(seen.names_past_sizes(term))
-            is_own = is_fixed or any(map(_PROBABILITY.fullmatch, called))
-            if not is_own or names & seen.sums or any(map(_DENSITY.fullmatch, called)):
+            is_own = is_fixed or any(map(PROBABILITY.fullmatch, called))
+            if not is_own or names & seen.sums or any(map(DENSITY.fullmatch, called)):
                 continue
             read, _ = self.read(one_line(self._syntax, term), inside)
             if abs(read) >= _NEAR or math.isnan(read):
                 yield OwnConstant(statement, -read if negative else read, is_fixed)
+
+
+def _arbitrary(text: str) -> float:
+    """The number for which a text stands wherever it is written, between 1 and 3."""
+    return 1 + zlib.crc32(text.encode()) / 2**31
 
 
 def _of_sum(lacks: Sequence[Lack], total: float) -> tuple[Lack, ...]:

@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from stanct.stan.constraints import minus
+from stanct.stan.densities import DENSITY
 from stanct.stan.distributions import SUFFIX
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
@@ -28,7 +29,6 @@ _PRODUCTS = frozenset({"*", "/", "^", "%", "%/%", "\\", ".*", "./", ".^"})
 _CHOICES = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||", "!"})
 _BY_ROW = ELEMENTWISE | {"to_vector", "to_array_1d"}
 _FILLS = frozenset({"rep_vector", "rep_array"})
-_DENSITY = re.compile(r"(?P<family>\w+)_lu?p[dm]f")
 # Distributions of one scalar in each row, and of one vector in each row: the ranks that arguments
 # have which are the same in all rows.
 _OF_VECTORS = {
@@ -160,7 +160,7 @@ class Rows:
     def term(self, value: Range, scope: Scope) -> None:
         """Take a term of the target: a density, a vector, or the sum of one."""
         word, closing = self._syntax.word(value.first), self._syntax.partner.get(value.first + 1)
-        match = _DENSITY.fullmatch(word)
+        match = DENSITY.fullmatch(word)
         inside = Range(value.first + 2, value.stop - 1)
         if match and closing == value.stop - 1:
             self.density(match["family"], *self._syntax.conditioned(inside), scope)

@@ -101,6 +101,20 @@ class HalfPrior:
         """The missing factor if it is a constant; see `omissions.Omission`."""
         return None if self.depends_on else self.total
 
+    @property
+    def sentence(self) -> str:
+        """What the prior lacks, in a sentence."""
+        said = f"The prior of `{self.name}` has mass {self.where} and is not truncated there"
+        if self.depends_on:
+            names = ", ".join(self.depends_on)
+            return (
+                f"{said}; how much depends on {names}: the missing factor is not a constant, and a "
+                "truncation would change the posterior, too."
+            )
+        if self.value is None:
+            return f"{said}, so that the density is not normalised and log Z is too small."
+        return f"{said}, so that log Z is too small by {self.value:.4f}."
+
     def edits(self, program: Program) -> list[Edit]:
         """Return the edits of the program's text that normalise the prior."""
         tokens, syntax = self.density.statement.tokens, program.syntax
