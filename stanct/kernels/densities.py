@@ -191,7 +191,9 @@ def make_extended(
     if isinstance(bias, PowerBias):
         from_base, (low, high) = False, bias.bounds
         problem = problem._replace(added=density.constant)
+    # One layout for all biases, for which loops are compiled once.
+    knots, value = np.ascontiguousarray(bias.beta), np.ascontiguousarray(bias.value)
     return Extended(
-        problem, handover, fixed, bias.beta, bias.value, path, room, np.zeros(bias.beta.size),
+        problem, handover, fixed, knots, value, path, room, np.zeros(knots.size),
         0.0 if isinstance(bias, CopyBias) else bias.atom, from_base, low, high,
     )  # fmt: skip

@@ -71,7 +71,7 @@ class Method(ABC, Generic[Result]):
     least_warmup: ClassVar[int] = 0
     aims: ClassVar[bool] = False
     by_nuts: ClassVar[bool] = False
-    loops: ClassVar[tuple[str, ...]] = ()
+    loops: ClassVar[tuple[str, ...]] = ("evaluate",)
     thins: ClassVar[bool] = False
     in_two_stages: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False

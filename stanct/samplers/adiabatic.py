@@ -306,12 +306,7 @@ class _Explorer:
         with self.borrow() as density:
             problem = make_problem(density, self.base)
             swarm = _swarm(problem, z, 2, interval, rng)
-            delta = np.array(
-                [
-                    kernels.delta_of(problem, value[0], place, scratch)
-                    for value, place in zip(swarm.value, swarm.z, strict=True)
-                ]
-            )
+            delta = self.base.delta(swarm.z, swarm.value[:, 0] - self.base.log_det_scale)
             here = _centre(delta, np.where(np.isfinite(delta), 0.0, -np.inf))
             offset = float(min(1.0, 1 / here.spread))
             step = float(self.method.step or FIRST_STEP)

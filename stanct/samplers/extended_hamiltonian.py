@@ -47,7 +47,6 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
 
     name: ClassVar[str] = "extended_hamiltonian"
     aims: ClassVar[bool] = True
-    loops: ClassVar[tuple[str, ...]] = ()
 
     plateau: Annotated[float, Real(0, 1)] = 0.3
     least_beta: Annotated[float | None, Real(0, 1)] = None

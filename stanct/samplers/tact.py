@@ -102,7 +102,7 @@ class TACT(TactSettings, Method[TactRun]):
     default_draws: ClassVar[int] = 1000
     default_warmup: ClassVar[int] = 1000
     stochastic: ClassVar[bool] = True
-    loops: ClassVar[tuple[str, ...]] = "energy_at", "run_looks"
+    loops: ClassVar[tuple[str, ...]] = "evaluate", "energy_at", "run_looks"
 
     start: Annotated[
         Array | None, Instance(np.ndarray | Sequence, "an array of unconstrained points")
