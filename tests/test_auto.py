@@ -202,6 +202,10 @@ def test_few_tours_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch)
     spent = stanct.Auto(max_gradients=enough.gradients)
     only = default_run(TWO_MODES, seed, method=spent, draws=600, base=CHAINS)
     assert len(only.provenance["steps"]) == 1
+    # Tours of independent draws with bounded weights are short, however few make up the error.
+    monkeypatch.setattr(auto, "ENOUGH_TOURS", np.inf)
+    (step,) = default_run(TWO_MODES, seed, draws=600).provenance["steps"]
+    assert step["method"] == "independence"
 
 
 @LONG

@@ -198,8 +198,7 @@ class Auto(Method[TemperedRun]):
             if run.ended_early and kept is not None:
                 run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
-            # Tours of independent draws are short, and one longer run has enough of them.
-            few = "" if step.start and step.again else _few_tours(run)
+            few = "" if _are_short(step) else _few_tours(run)
             why = f"checks failed: {', '.join(failed)}" if failed else few
             stop = not why or len(steps) == MOST_STEPS or "improper" in run.warnings
             # How many times the last run the rest of the budget would pay for.
@@ -330,6 +329,14 @@ def _independent_draws(job: Job, dimension: int) -> int:
     """The most independent draws of each chain, fewer where log densities are slow."""
     times = INDEPENDENT if dimension <= MOST_DENSE else 1
     return max(int(times * effort_of(job.target) * job.draws), job.draws)
+
+
+def _are_short(step: _Step) -> bool:
+    """Whether tours are short: of independent draws with bounded weights, or of a longer run.
+
+    A few draws in a tail then make up the error, which is small beside that of any other method.
+    """
+    return isinstance(step.method, Independence) and (step.again or step.start is None)
 
 
 def _few_tours(run: TemperedRun) -> str:
