@@ -30,7 +30,7 @@ from stanct.common.errors import LostExecutorError, counted
 from stanct.common.names import MODES
 from stanct.common.seeds import Seeds
 from stanct.common.settings import Flag, Real, Whole
-from stanct.estimates.tours import ENOUGH_TOURS
+from stanct.estimates.tours import ENOUGH_TOURS, FEWEST_TOURS
 from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.path.product import ProductBase
@@ -173,6 +173,9 @@ class Auto(Method[TemperedRun]):
                 own = _own(job, step.method, step.draws, seeds, step.start or start)
                 if step.again:  # what was enough did not pass
                     own = replace(own, plan=replace(own.plan, enough=None))
+                elif own.plan.enough is not None and _are_short(step):
+                    enough = replace(own.plan.enough, tours=FEWEST_TOURS)
+                    own = replace(own, plan=replace(own.plan, enough=enough))
                 with named_endless(job.ledger):
                     run = step.method.run(own)
             except (KeyboardInterrupt, LostExecutorError) as stop:
