@@ -215,6 +215,15 @@ def test_every_kind_of_run_with_an_evidence_says_it(method: str) -> None:
     assert run.warnings[0] == "normalised" and "normalised" in repr(run)
 
 
+def test_a_strict_comparison_ends_with_the_verdict_of_its_runs(tmp_path: Path) -> None:
+    for name in ("half", "other", "proper"):
+        run_of(name).save(tmp_path / name)
+    half, other, proper = (str(tmp_path / name) for name in ("half", "other", "proper"))
+    assert main(["compare", half, proper]) == 0
+    assert main(["compare", half, proper, "--strict"]) == UNRELIABLE
+    assert main(["compare", half, other, "--strict", "--json"]) == 0  # what both lack cancels
+
+
 @LONG
 def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program, data = tmp_path / "flat.stan", tmp_path / "data.json"
