@@ -104,7 +104,7 @@ def in_reach(x: Array, mean: Array, spread: Array, reach: float) -> Array:
 
     They are if each coordinate is within reach, or in the bulk of the mode, to which chains go.
     """
-    return (np.abs(x - mean) <= np.maximum(reach, BULK * spread)).all(axis=1)
+    return np.all(np.abs(x - mean) <= np.maximum(reach, BULK * spread), axis=1)
 
 
 def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:
