@@ -171,11 +171,7 @@ class Auto(Method[TemperedRun]):
             seeds = job.seeds.within("attempt", len(steps)) if steps else job.seeds
             try:
                 own = _own(job, step.method, step.draws, seeds, step.start or start)
-                if step.again:  # what was enough did not pass
-                    own = replace(own, plan=replace(own.plan, enough=None))
-                elif own.plan.enough is not None and _are_short(step):
-                    enough = replace(own.plan.enough, tours=FEWEST_TOURS)
-                    own = replace(own, plan=replace(own.plan, enough=enough))
+                own = replace(own, plan=replace(own.plan, enough=_enough(step, job.plan.enough)))
                 with named_endless(job.ledger):
                     run = step.method.run(own)
             except (KeyboardInterrupt, LostExecutorError) as stop:
@@ -332,6 +328,13 @@ def _independent_draws(job: Job, dimension: int) -> int:
     """The most independent draws of each chain, fewer where log densities are slow."""
     times = INDEPENDENT if dimension <= MOST_DENSE else 1
     return max(int(times * effort_of(job.target) * job.draws), job.draws)
+
+
+def _enough(step: _Step, usual: Enough | None) -> Enough | None:
+    """What is enough for a step: all its draws if what was enough before did not pass."""
+    if step.again or usual is None:
+        return None
+    return replace(usual, tours=FEWEST_TOURS) if _are_short(step) else usual
 
 
 def _are_short(step: _Step) -> bool:
