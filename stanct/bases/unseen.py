@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.bases.local import LocalFit, distinct_modes
+from stanct.bases.loop import effort_of
 from stanct.bases.pilots import Piloted, bridged, short_chains
 from stanct.bases.search import Search, search
-from stanct.bases.starts import approximations
+from stanct.bases.starts import approximations, reach_of
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
 from stanct.engines.embedded import Nuts
@@ -77,8 +78,9 @@ def unseen_modes(
     ways, pilots, rest, ascents = seed.spawn(4)
     rng = np.random.default_rng(rest)
     looked = search(
-        target.density, ascents, places=points[:: -(-len(points) // FROM_DRAWS)], scan=False
-    )
+        target.density, ascents, reach=reach_of(target), effort=effort_of(target),
+        places=points[:: -(-len(points) // FROM_DRAWS)], scan=False,
+    )  # fmt: skip
     nothing = Piloted((), looked.gradients, looked.evaluations)
     try:
         with Bar(STARTS, "search", unit="start", shown=False) as bar:
