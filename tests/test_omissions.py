@@ -638,6 +638,44 @@ def test_what_is_rejected_by_parameters_alone_is_said(model: str, said: bool) ->
     assert [(one.kind, one.line) for one in found] == [("missing_constant", 4)] * said
 
 
+FORWARD = """
+data { int T; vector[T] y; } parameters { array[2] simplex[2] q; vector[2] m; }
+model {
+  array[T] vector[2] g; vector[2] each; m ~ normal(0, 1);
+  for (k in 1:2) g[1, k] = START normal_lpdf(y[1] | m[k], 1);
+  for (t in 2:T) for (k in 1:2) {
+    for (j in 1:2) each[j] = g[t - 1, j] + log(q[j, k]) + normal_lpdf(y[t] | m[k], 1);
+    g[t, k] = log_sum_exp(each);
+  }
+  target += log_sum_exp(g[T]);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (FORWARD.replace("START", "-log(2) +"), False),
+        (FORWARD.replace("START", ""), True),  # log Z lacks the log of a half
+        ("data { int n; } parameters { real<lower=0, upper=1> p; } model { vector[9] l; "
+         "for (k in 1:9) l[k] = k < n ? negative_infinity() : binomial_lpmf(n | k, p);"
+         "target += log_sum_exp(l); }", True),
+        ("data { int n; } parameters { real<lower=0, upper=1> p; } model { vector[9] l; "
+         "for (k in 1:9) l[k] = k < n ? negative_infinity() : -log(9) + binomial_lpmf(n | k, p); "
+         "target += log_sum_exp(l); }", False),
+        ("data { real y; } parameters { simplex[2] w; } model { vector[2] l = log(w); "
+         "for (k in 1:2) l[k] += normal_lpdf(y | k, 1); target += log_sum_exp(l); }", False),
+        ("data { int y; } parameters { real m; } model { m ~ normal(0, 1); "
+         "target += log_sum_exp(poisson_lpmf(y | 1), poisson_lpmf(y | exp(m))); }", True),
+    ],
+)  # fmt: skip
+def test_mixtures_without_weights_are_said(source: str, said: bool) -> None:
+    found = omissions(Program.from_source(source))
+    assert [one.kind for one in found] == ["missing_constant"] * said
+    if said:
+        assert "target += log_sum_exp(" in found[0].statement
+
+
 # Parameters and a model with constants of its own.
 TWO = "vector<lower=0>[2] x;", "x ~ normal(0, 1); "
 ONE = "real<lower=0> x;", "x ~ normal(0, 1); "

@@ -29,10 +29,10 @@ from stanct.stan.syntax import Call, Declare, Range, TypeSpec
 from stanct.stan.truncations import HalfPrior
 from stanct.stan.volumes import volume
 
-Kind = Literal[
-    *("half_prior", "on_surface", "kernel", "flat_prior", "improper", "unused_parameter"),
-    "missing_constant",
-]
+Kind = (
+    Literal["half_prior", "on_surface", "kernel", "flat_prior", "improper", "unused_parameter"]
+    | Literal["missing_constant"]
+)
 
 # What may lack a constant: a parameter without a prior, by its name, and two kinds of priors.
 _Lacking = str | HalfPrior | Kernel
