@@ -638,6 +638,40 @@ def test_what_is_rejected_by_parameters_alone_is_said(model: str, said: bool) ->
     assert [(one.kind, one.line) for one in found] == [("missing_constant", 4)] * said
 
 
+SWITCHED = """
+data { int kind; int N; vector[N] y; }
+parameters { real m; real<lower=0> s; }
+model {
+  if (kind == 1) m ~ normal(0, 1);
+  else if (kind == 2 && N > 0) {
+    m ~ cauchy(0, 1);
+  }
+  if (!(kind == 3)) s ~ exponential(1); else {
+    s ~ normal(0, 1);
+  }
+  y ~ normal(m, s);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "found"),
+    [
+        (0, 2, [("improper", 3, ("m",))]),
+        (1, 2, []),
+        (2, 2, []),
+        (2, 0, [("improper", 3, ("m",))]),
+        (3, 2, [("improper", 3, ("m",)), ("half_prior", 10, ("s",))]),
+    ],
+)
+def test_data_tell_which_priors_a_program_has(kind: int, n: int, found: list[Any]) -> None:
+    target = target_of(SWITCHED, {"kind": kind, "N": n, "y": [0.5] * n})
+    told = [(one.kind, one.line, one.parameters) for one in target.omissions]
+    assert told == found
+    written = [one.kind for one in omissions(Program.from_source(SWITCHED))]
+    assert written == ["half_prior"]  # any branch may be taken
+
+
 FORWARD = """
 data { int T; vector[T] y; } parameters { array[2] simplex[2] q; vector[2] m; }
 model {

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from stanct.stan.branches import taken
 from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
@@ -102,11 +103,11 @@ def omissions(program: Program, known: Numbers = unknown) -> tuple[Omission, ...
 
     On a path between two programs this is what one of them leaves out, and not the other. What the
     base leaves out changes the log of the ratio the other way. `known` tells numbers that stand in
-    the data.
+    the data, and by them which branches are taken.
     """
     if program.ends is not None:
         return _differences(omissions(program.ends.full), omissions(program.ends.base))
-    finder = _Finder(program, known)
+    finder = _Finder(taken(program, known), known)
     found = [
         *finder.half_priors(), *finder.on_surfaces(), *finder.kernels(), *finder.parameters(),
         *finder.increments(), *finder.rejections(), *finder.transformed(), *finder.unchecked(),
