@@ -638,6 +638,44 @@ def test_what_is_rejected_by_parameters_alone_is_said(model: str, said: bool) ->
     assert [(one.kind, one.line) for one in found] == [("missing_constant", 4)] * said
 
 
+@pytest.mark.parametrize(
+    ("parameters", "model", "found"),
+    [
+        ("vector[n] b;", "for (t in 2:n) b[t] ~ normal(b[t - 1], 1);", "improper:1"),
+        ("vector[n] b;", "b[2:n] ~ normal(b[1:(n - 1)], 1);", "improper:1"),
+        ("vector[n] b;", "b[1] ~ normal(0, 5); b[2:] ~ normal(0, 1);", ""),
+        ("vector[n] b;", "for (t in 1:n) b[t] ~ normal(0, 1);", ""),
+        ("array[3] real b;", "for (t in 1:2) b[t] ~ normal(0, 1);", "improper:3"),
+        ("vector[3] b;", "b[1] ~ normal(0, 1); b[3] ~ normal(0, 1);", "improper:2"),
+        ("matrix[2, 3] b;", "b[1] ~ normal(0, 1);", "improper:2"),
+        ("matrix[2, 3] b;", "for (i in 1:2) for (j in 1:3) b[i, j] ~ normal(0, 1);", ""),
+        ("vector[3] b;", "b[1] ~ normal(0, 1); b ~ normal(0, 1);", ""),
+        ("vector[3] b;", "b[{1, 2}] ~ normal(0, 1);", ""),  # may be all that there are
+        ("vector<lower=0, upper=1>[3] b;", "b[1] ~ beta(2, 2);", ""),
+        ("ordered[2] b;", "b[1] ~ normal(-1, 1); b[2] ~ normal(1, 1);", "missing_constant"),
+        ("real b;", "for (k in 1:n) b ~ normal(0, 1);", "missing_constant"),
+        ("real b;", "for (k in 1:n) b ~ normal(k, 1);", ""),
+    ],
+)
+def test_elements_without_a_prior_are_named(parameters: str, model: str, found: str) -> None:
+    source = f"data {{ int n; }} parameters {{ {parameters} }} model {{ {model} }}"
+    told = omissions(Program.from_source(source))
+    kind, _, place = found.partition(":")
+    assert [one.kind for one in told] == [kind] * bool(kind)
+    if place:
+        assert told[0].sentence.startswith(f"`b[{place}]` has no prior") and told[0].improper
+
+
+def test_data_tell_which_elements_have_no_prior() -> None:
+    source = """
+    data { int n; int m; } parameters { vector[n] b; } model { b[1:m] ~ normal(0, 1); }
+    """
+    assert omissions(Program.from_source(source)) == ()
+    assert target_of(source, {"n": 3, "m": 3}).omissions == ()
+    (told,) = target_of(source, {"n": 3, "m": 2}).omissions
+    assert told.improper and told.sentence.startswith("`b[3]` has no prior")
+
+
 SWITCHED = """
 data { int kind; int N; vector[N] y; }
 parameters { real m; real<lower=0> s; }
