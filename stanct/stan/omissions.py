@@ -321,7 +321,7 @@ class _Finder:
                 parts[0].density.statement.tokens,
                 "missing_constant",
                 (name,),
-                f"Elements of `{name}` have priors of their own: whether these are normalised on "
+                f"Parts of `{name}` have priors of their own: whether these are normalised on "
                 "ordered vectors cannot be checked.",
             )
 
