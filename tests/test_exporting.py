@@ -242,6 +242,28 @@ def test_a_kind_with_large_errors_names_one_with_small_errors(
     assert 0 < script.index("promises") < script.index("cmdstan_model(")
 
 
+def test_the_better_of_two_bases_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that of ADVI promises too little, and not elsewhere."""
+    runs: dict[str, Any] = {}
+
+    def sampled(*given: Any, **options: Any) -> Any:
+        run = sampling.sample(*given, **options)
+        if run.method == "extended_hamiltonian":  # and not the joint run that a warning names
+            runs[options.get("base", "own")] = run
+        return run
+
+    monkeypatch.setattr(exporting, "sample", sampled)
+    model = stanct.temper(SOURCE)
+    model.export(tmp_path / "one", DATA, "extended_hamiltonian", seed=1)
+    assert set(runs) == {"own"}
+    monkeypatch.setattr(exporting, "MOST_ERROR", 0.0)
+    with pytest.warns(UserWarning, match="standard error"):
+        model.export(tmp_path / "two", DATA, "extended_hamiltonian", seed=1)
+    assert set(runs) == {"own", "pilot"}
+    best = min(runs.values(), key=lambda run: run.bare_evidence.std_error)
+    assert given(tmp_path / "two")["ct_base_mean"] == pytest.approx(best.base.dense().mean)
+
+
 def test_kinds_without_log_z(tmp_path: Path) -> None:
     model = stanct.temper(SOURCE, prefix="tempered_")
     for kind in ("density", "weighted"):
@@ -318,7 +340,9 @@ def test_files_that_are_not_whole(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(stanct.StanctError, match=r"a\.csv has no `ct_u`"):
         imported(renamed, *rows[1:])
     broken = [*rows[5][:ours], "nan", *rows[5][ours + 1 :]]
-    with pytest.raises(stanct.StanctError, match=r"is no finite number in row 5 of the table \S+a\.csv"):
+    with pytest.raises(
+        stanct.StanctError, match=r"no finite number in row 5 of the table \S+a\.csv"
+    ):
         imported(*rows[:5], broken, *rows[6:])
     with pytest.raises(stanct.StanctError, match="has 3 draws of each chain"):
         imported(*rows[:4])
@@ -333,7 +357,7 @@ def test_a_chain_that_was_killed_is_told(exported: Path, tmp_path: Path) -> None
     for file in (exported / "output").glob("*.csv"):
         text = file.read_text()
         (tmp_path / file.name).write_text(text[:9000] if file.name == "chain_2.csv" else text)
-    with pytest.warns(UserWarning, match=r"Draws are left out of the run.*chain_2\.csv has \d+ draws"):
+    with pytest.warns(UserWarning, match=r"Draws are left out.*chain_2\.csv has \d+ draws"):
         run = stanct.import_run(exported, tmp_path, seed=1)
     assert run.chains == 3
 
