@@ -507,7 +507,7 @@ def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> No
         (["a.stan"], "Did you mean stanct evidence a.stan?"),
         (["evidence", "a.stan", "--method", "gibs"], "Did you mean gibbs?"),
         (["evidence", "a.stan", "--drws", "3"], "Did you mean --draws?"),
-        (["evidence", "a.stan", "--data", "b.json"], "Data follow the program, as in"),
+        (["evidence", "a.stan", "--data", "b.json"], "A program is run by stanct evidence"),
         (["compare", "a", "--seed", "3"], "has it."),
         (["plot", "run", "tracee"], "Did you mean trace?"),
         (["zzz"], "There are temper, evidence, bridge"),

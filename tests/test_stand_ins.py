@@ -232,3 +232,25 @@ def test_a_stand_in_that_the_engine_cannot_run_is_named() -> None:
     code = "parameters { vector[2] v; } model { target += -sum(csr_extract_w(v * v')); }"
     with pytest.raises(stanct.StanctError, match="cannot run `csr_extract_w`"):
         _ = target_of(code).density
+
+
+@pytest.mark.parametrize(
+    "call", ["target += {}_lpmf(y | {})", "y ~ {}({})", "target += {}_lupmf(y | {})"]
+)
+@pytest.mark.parametrize("alpha", ["a", "rep_vector(a, 3)"])
+def test_a_negative_binomial_of_large_phi_is_poisson(call: str, alpha: str) -> None:
+    """The engine's own is rounding error from phi = 10¹¹, and 10²⁰⁰ at phi = 10²⁰²."""
+    term = call.format("neg_binomial_2_log_glm", f"x, {alpha}, [b]', phi")
+    program = (
+        "data { array[3] int y; matrix[3, 1] x; } parameters { real a; real b; real<lower=0> phi; }"
+        f" model {{ {term}; }}"
+    )
+    y, x, a, b = [4, 0, 7], [0.3, -1.2, 0.8], 0.6, -0.4
+    density = target_of(program, {"y": y, "x": [[one] for one in x]}).density
+    mean = np.exp(a + b * np.array(x))
+    for log_phi in (0.5, 10, 30, 40, 300):
+        phi_value = math.exp(log_phi)
+        law = stats.nbinom(phi_value, phi_value / (phi_value + mean))
+        exact = (law if log_phi < 12 else stats.poisson(mean)).logpmf(y).sum() + log_phi
+        found = density.log_densities(np.array([[a, b, log_phi]]))[0]
+        assert found == pytest.approx(exact, abs=1e-5)

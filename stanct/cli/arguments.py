@@ -141,6 +141,10 @@ _HELP = {
 }
 
 
+# What those need who look for the command that runs a program.
+RUNS = "A program is run by stanct evidence MODEL.stan DATA.json."
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that says what a misspelt word may mean, in place of all that it might be."""
 
@@ -160,8 +164,8 @@ class Parser(argparse.ArgumentParser):
             hint = f"{known[word]} has it." if word in known else self._meant(word, known)
             if not word.startswith("-"):
                 hint = "That is a word too many. compare joins names by commas: --names A,B."
-            if word == "--data":
-                hint = "Data follow the program, as in stanct evidence MODEL.stan DATA.json."
+            if word == "--data" or word.endswith(".json"):
+                hint = RUNS
             self.exit(2, f"{self.prog}: error: {message}. {hint}\n")
         super().error(message)
 
@@ -171,6 +175,8 @@ class Parser(argparse.ArgumentParser):
             return f"Did you mean stanct evidence {word}?"
         near = difflib.get_close_matches(word, names, 1)
         every = f"There are {', '.join(names)}." if len(names) < 16 else ""
+        if "evidence" in names:
+            every = f"{RUNS} {every}"
         return f"Did you mean {near[0]}?" if near else every or f"See {self.prog} --help."
 
     def _all(self) -> list[argparse.ArgumentParser]:
@@ -370,7 +376,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--improper", choices=("refuse", "allow"), default="refuse")
     _flags(parser, "--loo")
     _add(parser, "--out", metavar="FILE", help="write an HTML page there")
-    _flags(parser, "--json")
+    _flags(parser, "--strict", "--json")
     parser.set_defaults(run=_command("compare_runs"))
 
 

@@ -1,5 +1,8 @@
 """Functions of Stan that the embedded engine lacks, written in those that it has.
 
+`neg_binomial_2_log_glm_lpmf` is there, but subtracts numbers of the size of phi. Where phi is 10¹⁵,
+as under brms's prior, the difference is rounding error, which L-BFGS climbs without end.
+
 Each file of `templates/stand_ins` has the definitions of one function, under its own name. They go
 into the text that the engine gets, under names that the program does not use. No line of the
 program moves to another. CmdStan has the functions themselves, and gets the program as it is.
@@ -32,7 +35,7 @@ def stand_ins() -> tuple[str, ...]:
 def with_stand_ins(source: str) -> str:
     """Return the program with a stand-in for each function that the embedded engine lacks."""
     words = set(_WORD.findall(source))
-    if words.isdisjoint(stand_ins()):
+    if words.isdisjoint(stand_ins()) and words.isdisjoint(map(_plain, stand_ins())):
         return source
     try:
         syntax = Syntax(SourceText.expand(source, "program"))
@@ -43,8 +46,10 @@ def with_stand_ins(source: str) -> str:
     own = {syntax.word(one.name) for one in syntax.functions}
     calls = [
         (token, name)
-        for token, (_, name, _, _) in enumerate(syntax.tokens)
-        if name in stand_ins() and name not in own and _is_call(syntax, token, name)
+        for token, (_, word, _, _) in enumerate(syntax.tokens)
+        if (name := _named(word, syntax.word(token - 1) if token else "")) in stand_ins()
+        and name not in own
+        and _is_call(syntax, token, name)
     ]
     if not calls:
         return source
@@ -57,11 +62,21 @@ def with_stand_ins(source: str) -> str:
     return apply(source, [Edit(start, start, text), *names])
 
 
+def _named(word: str, before: str) -> str:
+    """The function that a word calls; after `~` and as `_lupmf` it is the density in full."""
+    return f"{word}_lpmf" if before == "~" else word.replace("_lupmf", "_lpmf")
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix("_lpmf")
+
+
 def _is_call(syntax: Syntax, token: int, name: str) -> bool:
     """Whether a word calls its function with as many arguments as a stand-in has."""
     if syntax.word(token + 1) != "(":
         return False
-    count = len(syntax.split(syntax.inside(token + 1)))
+    # A bar, or the left side of `~`, stands before the first comma of a density.
+    count = len(syntax.split(syntax.inside(token + 1))) + name.endswith("_lpmf")
     return count in {head.count(",") + 1 - _commas(head) for _, head in _HEAD.findall(_text(name))}
 
 
