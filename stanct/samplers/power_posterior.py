@@ -24,6 +24,7 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
 from stanct.estimates.ladder import LadderEstimator
 from stanct.path.base import Base
+from stanct.path.coupled import CoupledBias
 from stanct.runs.power import PowerRun
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._lanes import whole_chain
@@ -33,7 +34,7 @@ from stanct.samplers._precision import Precision
 from stanct.stan.prior_mass import corrections, measuring
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
-from stanct.targets.recipes import recipe
+from stanct.targets.recipes import prior_likelihood_recipe, recipe
 from stanct.work.progress import Bar
 
 PILOT_DRAWS = 100
@@ -256,11 +257,13 @@ class PriorAndLikelihood:
     """Prior and likelihood of a program with its data.
 
     `prior` and `posterior` are log p, and log p + log L, both with the Jacobian of the transform.
+    `whole` computes log p in the user's own space.
     """
 
     target: ProgramTarget
     prior: Density = field(repr=False)
     posterior: Density = field(repr=False)
+    whole: Density = field(repr=False)
 
     @classmethod
     def of(cls, target: Any) -> PriorAndLikelihood:
@@ -270,7 +273,10 @@ class PriorAndLikelihood:
             make_density(recipe(target, "weighted", weight=beta), target.program, target.data)
             for beta in (0.0, 1.0)
         )
-        return cls(target, prior, posterior)
+        bias = CoupledBias.on_path(np.arange(2.0), np.zeros(2))
+        path = prior_likelihood_recipe(target, bias, summed=True)
+        whole = make_density(path, target.program, target.data)
+        return cls(target, prior, posterior, whole)
 
     def recipe(self, beta: float) -> Recipe:
         """The program at one β."""
@@ -297,6 +303,5 @@ class PriorAndLikelihood:
 
     def log_prior(self, x: Array) -> Array:
         """log p in the user's own space, shape (chains, draws)."""
-        points = x.reshape(-1, x.shape[-1])
-        found = [self.prior.log_density(point, jacobian=False) for point in points]
-        return np.array(found).reshape(x.shape[:-1])
+        points = np.concatenate([x, np.zeros((*x.shape[:-1], 1))], axis=-1)
+        return self.whole.variables(points, seed=1)[f"{self.target.prefix}log_prior"]

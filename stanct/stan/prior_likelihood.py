@@ -19,10 +19,10 @@ from stanct.stan.target_calls import redirect_reads, touches_target
 _INSTEAD = 'use kind="joint", whose base is always proper'
 
 
-def prior_likelihood(program: Program, prefix: str) -> str:
+def prior_likelihood(program: Program, prefix: str, *, summed: bool = False) -> str:
     """Write the program in which only the likelihood is tempered.
 
-    The parameters block stays as it is.
+    The parameters block stays as it is. See `codegen.generate` for `summed`.
     """
     dependence = Dependence(program)
     _refuse(program, dependence)
@@ -30,7 +30,8 @@ def prior_likelihood(program: Program, prefix: str) -> str:
     if program.ends is None:
         _refuse_improper(program, dependence)
     rewriter, prior = _split(program, prefix, dependence, f"{prefix}log_prior"), ""
-    alone = _priors_alone(program, dependence) if program.ends is None else []
+    collected = summed or program.ends is not None
+    alone = [] if collected else _priors_alone(program, dependence)
     if alone:
         likelihood = [one for one in program.syntax.statements("model") if one not in alone]
         priors = _split(program, prefix, dependence, "target")

@@ -144,12 +144,9 @@ class Density:
         groups = itertools.groupby(names, key=lambda flat: flat.partition(".")[0])
         return tuple(flat for _, group in groups for flat in sorted(group, key=place))
 
-    def log_density(self, x: Array, *, jacobian: bool = True) -> float:
-        """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point.
-
-        Without the log Jacobian of the transform it is the log density in the user's own space.
-        """
-        return self._at(x, self._value, (), jacobian=jacobian)
+    def log_density(self, x: Array) -> float:
+        """Return −φ at the unconstrained point `x`, shape (D,); −inf if Stan rejects the point."""
+        return self._at(x, self._value, ())
 
     def refusal(self, x: Array) -> str | None:
         """Return what Stan says where it rejects `x`; empty where −φ is not finite without it.
@@ -168,19 +165,12 @@ class Density:
         value = self._at(x, self._value_and_gradient, (self._addresses[1],))
         return value, self._room[1].copy() if value > -np.inf else np.zeros(self._dimension)
 
-    def _at(
-        self,
-        x: Array,
-        call: Callable[..., int],
-        gradient: tuple[int, ...],
-        *,
-        jacobian: bool = True,
-    ) -> float:
+    def _at(self, x: Array, call: Callable[..., int], gradient: tuple[int, ...]) -> float:
         """The log density at one point, which a compiled loop would make dearer."""
         end_if_left_behind()
         self._room[0][:] = np.reshape(x, self._dimension)
         point, _, value = self._addresses
-        failed = call(self.handle, True, jacobian, point, value, *gradient, None)
+        failed = call(self.handle, True, True, point, value, *gradient, None)
         found = float(self._room[2][0])
         return found + self.constant if not failed and found < np.inf else -np.inf
 
