@@ -129,6 +129,7 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
     assert run.bare_evidence.log_z == pytest.approx(LOG_Z, abs=4 * run.bare_evidence.std_error)
     assert run.engine == "cmdstan"
     if not exported.name.startswith("pseudo"):
+        assert run.base is not None
         x = np.stack([run.variables["mu"], np.log(run.variables["tau"])], axis=-1)
         np.testing.assert_allclose(run.base.unwhiten(run.z), x, rtol=1e-9, atol=1e-9)
     tau = run.expect("tau")
