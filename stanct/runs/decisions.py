@@ -38,6 +38,13 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
                 f"It stopped after {step['made']} draws of each chain: {enough_in_words(stopped)}."
             )
         before = step
+    if limit := before.get("limit"):
+        aim = f"{limit['target_se']:g}"
+        yield (
+            f"It ended at {before['made']} draws of each chain, the most that it makes unasked, "
+            f"before log Z was known to ± {aim} and means rested on {limit['effective']:,} "
+            f"effective draws; target_se={aim} (--target-se {aim}) goes on."
+        )
     if confirmed := provenance.get("confirmed"):
         failed = ", ".join(confirmed.get("failed", ()))
         yield (
