@@ -584,6 +584,18 @@ OWN_CONSTANTS = {
         "target += normal_lpdf(x | 1, 2) - log1m_exp(normal_lcdf(0 | 1, 2));",
     ),
     "of nothing": ("real x;", ONE[1] + "target += 3;"),
+    "times the rows": (
+        TWO[0], "target += normal_lpdf(x | 0, 1) - rows(x) * log(0.5);",
+    ),
+    "times the rows of a row": (
+        "row_vector<lower=0>[2] x;", "target += normal_lpdf(x | 0, 1) - rows(x) * log(0.5);",
+    ),
+    "times a number of elements": (
+        TWO[0], "target += normal_lpdf(x | 1, 1) - 2 * normal_lccdf(0 | 1, 1);",
+    ),
+    "times a wrong number of elements": (
+        TWO[0], "target += normal_lpdf(x | 1, 1) - 1 * normal_lccdf(0 | 1, 1);",
+    ),
 }  # fmt: skip
 
 
@@ -599,6 +611,19 @@ def test_a_constant_counts_where_its_value_is_what_is_missing(case: str) -> None
     [
         ("vector<lower=0>[N] x;", "x ~ normal(0, 1); target += N * log(2);", []),
         ("vector<lower=0>[N] x;", "x ~ normal(0, 1); target += log(2);", ["missing_constant"]),
+        ("vector<lower=0>[N] x;",
+         "target += student_t_lpdf(x | 3, 1, 2) - 2 * student_t_lccdf(0 | 3, 1, 2);", []),
+        ("vector<lower=0, upper=1>[N] x;", "target += normal_lpdf(x | 0, 1) "
+         "- 2 * log_diff_exp(normal_lcdf(1 | 0, 1), normal_lcdf(0 | 0, 1));", []),
+        ("vector<lower=0>[N] x;", "target += normal_lpdf(x | 0, 1) - rows(x) * log(0.5);", []),
+        # Without its factor the constant may be meant for one element.
+        ("vector<lower=0>[N] x;", "target += normal_lpdf(x | 1, 2) - normal_lccdf(0 | 1, 2);",
+         ["missing_constant"]),
+        ("vector<lower=0>[N] x;", "target += normal_lpdf(x | 1, 2) - 2 * normal_lccdf(0 | 0, 2);",
+         ["missing_constant"]),
+        ("vector<lower=0>[N] x;",
+         "target += normal_lpdf(x | 1, 2); target += -2 * normal_lccdf(0 | 1, 2);",
+         ["missing_constant"]),
         ("real<lower=0> x;", "x ~ normal(N, 1); target += -normal_lccdf(0 | N, 1);", []),
         ("real<lower=0> x;", "x ~ normal(0, 1); target += N * log(2);",
          ["half_prior", "missing_constant"]),

@@ -187,7 +187,9 @@ class _Finder:
                 read = math.nan if half.value is None else half.value, False
             # What changes with parameters is no constant of the program's.
             unknown = not half.depends_on and (read[1] or math.isnan(read[0]))
-            lacks[Lack(half.density.statement, read[0], unknown)] = half
+            is_whole = half.density.variate.stop - half.density.variate.first == 1
+            count = own.elements(half.name) if is_whole and not half.density.inside else math.nan
+            lacks[Lack(half.density.statement, read[0], unknown, read[0] / count)] = half
         for _, token, spec in self.program.parameter_declarations():
             name = self.syntax.word(token)
             if self._is_flat(name) and is_compact(spec):
