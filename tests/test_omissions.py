@@ -584,6 +584,14 @@ OWN_CONSTANTS = {
         "target += normal_lpdf(x | 1, 2) - log1m_exp(normal_lcdf(0 | 1, 2));",
     ),
     "of nothing": ("real x;", ONE[1] + "target += 3;"),
+    "between the ends of a support": (
+        "real<lower=0, upper=1> x;", "target += beta_lpdf(x | 2, 3) - "
+        "1 * log_diff_exp(beta_lcdf(1 | 2, 3), beta_lcdf(0 | 2, 3));",
+    ),
+    "from an end of a support": (
+        "real<lower=2, upper=4> x;", "target += uniform_lpdf(x | 2, 9) - "
+        "1 * log_diff_exp(uniform_lcdf(4 | 2, 9), uniform_lcdf(2 | 2, 9));",
+    ),
     "times the rows": (
         TWO[0], "target += normal_lpdf(x | 0, 1) - rows(x) * log(0.5);",
     ),
@@ -637,6 +645,32 @@ def test_constants_whose_values_the_text_does_not_tell(
 ) -> None:
     found = omissions(program(declared, model, data="int N;"))
     assert [one.kind for one in found] == kinds
+
+
+@pytest.mark.parametrize(
+    ("declared", "model", "count"),
+    [
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); x[2] ~ normal(1, 2);", 2),
+        ("ordered[2] x;", "for (k in 1:2) x[k] ~ normal(k, 1);", 1),
+        ("ordered[2] x;", "x ~ normal([0, 1], 1);", 1),
+        ("positive_ordered[2] x;", "x[1:2] ~ exponential([1, 2]);", 1),
+        # Normalised by their differences, or on supports of their own.
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); x[2] - x[1] ~ exponential(1);", 0),
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); target += exponential_lpdf(x[2] - x[1] | 1);", 0),
+        ("ordered[2] x;", "x[1] ~ uniform(-9, 1); x[2] ~ uniform(1, 9);", 0),
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); x[2] ~ normal(0, 1) T[x[1], ];", 0),
+        ("ordered[1] x;", "x[1] ~ normal(0, 1);", 0),
+    ],
+)
+def test_elements_of_an_order_with_priors_of_their_own(
+    declared: str, model: str, count: int
+) -> None:
+    written = program(declared, model)
+    halves = [one for one in omissions(written) if one.kind == "half_prior"]
+    assert [one.value for one in halves] == [None] * count
+    assert all("order" in one.sentence for one in halves)
+    if "normal" in model and "1]" not in declared:
+        assert (log_z(written) < -0.05) is bool(count)
 
 
 KERNEL = "real my_lpdf(real x) { return -0.5 * x^2; }"
