@@ -458,7 +458,6 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         name: ("real<lower=0> x;", statement, {}, "missing_constant:x")
         for name, statement in {
             "a part of an array": "{x, 1} ~ normal(0, 1);",
-            "a copy": "real a = x; a ~ normal(0, 1);",
             "a choice": "target += 1 > 0 ? normal_lpdf(x | 0, 1) : 0;",
             "a multiple": "target += 1 * normal_lpdf(x | 0, 1);",
             "a density kept in a variable":
@@ -525,6 +524,7 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         "corr_matrix[2] R; cov_matrix[2] S;",
         "R ~ lkj_corr(2); S ~ wishart(4, identity_matrix(2));", {}, "",
     ),
+    "a copy": ("real<lower=0> x;", "real a = x; a ~ normal(0, 1);", {}, "half_prior:x"),
     "no lccdf": ("real<lower=1> s;", "s ~ loglogistic(1, 2);", {}, "half_prior:s"),
 }  # fmt: skip
 
@@ -673,6 +673,16 @@ OWN_CONSTANTS = {
         "target += normal_lpdf(x | 1, 2) - log1m_exp(normal_lcdf(0 | 1, 2));",
     ),
     "of nothing": ("real x;", ONE[1] + "target += 3;"),
+    "of elements by other names": (
+        TWO[0], "real a = x[1]; real b = x[2]; a ~ exponential(1); "
+        "target += normal_lpdf(b | 1, 1) - 1 * normal_lccdf(0 | 1, 1);",
+    ),
+    "of elements by other names without it": (
+        TWO[0], "real a = x[1]; real b = x[2]; a ~ exponential(1); b ~ normal(1, 1);",
+    ),
+    "of a name that changes": (
+        TWO[0], "for (k in 1:2) { real a = x[k]; a ~ normal(1, 1); }",
+    ),
     "between the ends of a support": (
         "real<lower=0, upper=1> x;", "target += beta_lpdf(x | 2, 3) - "
         "1 * log_diff_exp(beta_lcdf(1 | 2, 3), beta_lcdf(0 | 2, 3));",
@@ -750,6 +760,7 @@ def test_data_tell_whether_a_prior_counts_its_elements() -> None:
     [
         ("ordered[2] x;", "x[1] ~ normal(0, 1); x[2] ~ normal(1, 2);", 2),
         ("ordered[2] x;", "for (k in 1:2) x[k] ~ normal(k, 1);", 1),
+        ("ordered[2] x;", "real a = x[1]; real b = x[2]; a ~ normal(0, 1); b ~ normal(0, 1);", 2),
         ("ordered[2] x;", "x ~ normal([0, 1], 1);", 1),
         ("positive_ordered[2] x;", "x[1:2] ~ exponential([1, 2]);", 1),
         # Normalised by their differences, or on supports of their own.

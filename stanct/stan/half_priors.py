@@ -198,7 +198,8 @@ class HalfPriors:
             if syntax.partner.get(opening) != variate.stop - 1:
                 return None
             variate = Range(opening + 1, variate.stop - 1)
-        name, token = syntax.word(variate.first), variate.first + 1
+        word, token = syntax.word(variate.first), variate.first + 1
+        name = self._densities.renamed.get(word, word)
         while token < variate.stop and syntax.word(token) == "[":
             token = syntax.partner[token] + 1
         return name if name in self._specs and token == variate.stop else None
