@@ -119,7 +119,7 @@ class Densities:
                 self._flow(program.blocks[block].statements, set())
         # Parameters and their elements by another name, and variables that are more than that.
         self.renamed = dict(self._renamed())
-        self._made = frozenset(name for name, _ in self._all_assigned()) - self.renamed.keys()
+        self._made = frozenset(name for name, _ in self.assigned) - self.renamed.keys()
         self.sums = accumulators(program)
         # Variables to which the log of a density is assigned, directly or through another variable.
         self._holders: set[str] = set()
@@ -355,21 +355,22 @@ class Densities:
 
     def _renamed(self) -> Iterator[tuple[str, str]]:
         """Yield the variables that are a parameter, or an element of one, with its name."""
-        assigned = self._all_assigned()
-        names = [name for name, _ in assigned]
-        for name, value in assigned:
+        names = [name for name, _ in self.assigned]
+        for name, value in self.assigned:
             match = _ELEMENT.fullmatch(one_line(self.syntax, value))
             if match and match["name"] in self.parameters and names.count(name) == 1:
                 yield name, match["name"]
 
     def _find_holders(self) -> None:
-        assigned = self._all_assigned()
+        assigned = self.assigned
         before = -1
         while before < len(self._holders):
             before = len(self._holders)
             self._holders.update(name for name, value in assigned if self.has_density(value))
 
-    def _all_assigned(self) -> list[tuple[str, Range]]:
+    @property
+    def assigned(self) -> list[tuple[str, Range]]:
+        """Every variable that is assigned, whole or in part, with the value."""
         return [
             pair
             for statement in self.program.statements(*_BLOCKS)

@@ -159,6 +159,11 @@ class OwnConstants:
         read = [self.read(one_line(self._syntax, size)) for size in sizes]
         return math.prod(value for value, _ in read), any(is_open for _, is_open in read)
 
+    def whole(self, tokens: Range) -> int | None:
+        """The whole number that an expression is; None if neither text nor data tell one."""
+        value, is_open = self.read(one_line(self._syntax, tokens))
+        return int(value) if not is_open and value == int(value) else None
+
     def _runs(self, compound: Compound, head: Range) -> str:
         """How often a head runs what is inside, in Stan; with a `?` where that is unknown."""
         if compound.word == "for":
