@@ -510,3 +510,18 @@ def test_independence_is_exact_under_a_poor_base(exact: Exact, seed: int) -> Non
         for k in (1, 3)
     )  # fmt: skip
     assert np.array_equal(one.z, two.z) and np.array_equal(one.beta, two.beta)
+
+
+def test_where_the_most_draws_were_not_enough_is_said() -> None:
+    step = {
+        "method": "gibbs", "because": "x is wide", "made": 2500, "draws": 2500,
+        "limit": {"target_se": 0.02, "effective": 1000},
+    }  # fmt: skip
+    *_, last = decisions({"steps": [step]})
+    assert last == (
+        "It ended at 2500 draws of each chain, the most that it makes unasked, before log Z was "
+        "known to ± 0.02 and means rested on 1,000 effective draws; target_se=0.02 "
+        "(--target-se 0.02) goes on."
+    )
+    *_, last = decisions({"steps": [step, {**step, "limit": None}]})
+    assert "goes on" not in last
