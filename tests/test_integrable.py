@@ -252,6 +252,21 @@ def test_slices_tell_of_a_correlation_that_goes_to_one(
     assert found == [1] * improper and spent < 200
 
 
+@pytest.mark.parametrize("scale", [1e12, 1e20, 1e60, None])
+def test_a_mean_with_a_proper_prior_ends_beyond_the_digits_of_a_correlation(
+    scale: float | None,
+) -> None:
+    rng = np.random.default_rng(4)
+    y = 1 + 0.5 * rng.standard_normal(30).cumsum()
+    prior = "" if scale is None else f"m ~ normal(0, {scale});"
+    source = AUTOREGRESSION.replace("PRIOR", prior)
+    target = target_of(source.replace("MEAN", "m + phi * (y[1:n - 1] - m)"), {"n": 30, "y": y})
+    for seed in range(1, 6):
+        x = [0.0, 1.5] + 0.4 * np.random.default_rng(seed).standard_normal((200, 2))
+        found = endless_along(target, x, np.zeros(200), Ledger(), by_gradients=True)
+        assert found == ([] if scale else ["phi", "m"])
+
+
 @pytest.mark.parametrize(
     ("prior", "mean", "along"),
     [
@@ -272,6 +287,59 @@ def test_what_has_no_prior_goes_far_and_others_follow(
         x = [0.5, 0.7] + 0.2 * rng.standard_normal((200, 2))
         found = endless_along(target, x, np.zeros(200), ledger, by_gradients=True)
         assert found == along and ledger.gradients < 300
+
+
+@pytest.mark.parametrize("prior", ["", "m ~ normal(0, 1e6);", "m ~ cauchy(0, 1e40);"])
+def test_two_coefficients_without_bounds_follow_their_mean(prior: str) -> None:
+    """Given them its precision is (1 − a − b)², so that the mass of all three has no end."""
+    source = """
+    data { int n; vector[n] y; }
+    parameters { real m; real a; real b; real<lower=0> s; }
+    model {
+      PRIOR s ~ exponential(1);
+      y[3:n] ~ normal(m + a * (y[2:n - 1] - m) + b * (y[1:n - 2] - m), s);
+    }
+    """
+    rng = np.random.default_rng(4)
+    y = np.zeros(30)
+    for k in range(1, 30):
+        y[k] = 0.7 * y[k - 1] + rng.standard_normal()
+    target = target_of(source.replace("PRIOR", prior), {"n": 30, "y": 1 + y})
+    for seed in range(1, 6):
+        noise = np.random.default_rng(seed).standard_normal((200, 4))
+        x, ledger = [0.8, 0.3, 0.2, 0.05] + [0.8, 0.2, 0.2, 0.15] * noise, Ledger()
+        found = endless_along(target, x, np.zeros(200), ledger, by_gradients=True)
+        assert found == ([] if prior else ["m"]) and ledger.gradients < 800
+
+
+@pytest.mark.parametrize(
+    ("prior", "improper"),
+    [("normal(0, 1e60)", False), ("cauchy(0, 1e150)", False), ("normal(c, 1)", True)],
+)
+def test_a_proper_prior_has_an_end_however_far(prior: str, improper: bool) -> None:
+    """One that is itself around a parameter without a prior has none."""
+    own = "real c;" * improper
+    source = f"parameters {{ real a; real b; {own} }} model {{ a ~ {prior}; b ~ normal(a, 1); }}"
+    target = target_of(source)
+    for seed in range(1, 6):
+        rng = np.random.default_rng(seed)
+        a = 1e3 * rng.standard_normal(400)
+        around = a[:, None] + rng.standard_normal((400, 2))
+        x = np.column_stack([a, around])[:, : target.density.dimension]
+        found = endless_along(target, x, np.zeros(400), Ledger(), by_gradients=True)
+        assert bool(found) == improper
+
+
+@pytest.mark.parametrize(("power", "improper"), [(1.0, True), (1.3, False), (2.0, False)])
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_tail_that_no_power_bounds(power: float, improper: bool, seed: int) -> None:
+    """1 / (s (1 + log s)^power) on s > 1 has the integral of u^-power over u = 1 + log s."""
+    source = "parameters { real<lower=1> s; } model { target += -log(s) - POWER * log1p(log(s)); }"
+    target = target_of(source.replace("POWER", str(power)))
+    u = np.random.default_rng(seed).random(400)
+    x = (np.exp(u * np.log(700)) - 1 if improper else u**-2 - 1).clip(1e-3, 700)[:, None]
+    found = endless_along(target, np.log(np.expm1(x)), np.zeros(400), Ledger(), by_gradients=True)
+    assert found == ["s"] * improper
 
 
 @pytest.mark.parametrize("middle", [-60.0, -20.0, 0.0, 20.0, 60.0])

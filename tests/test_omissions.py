@@ -475,7 +475,7 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         }.items()
     },
     "sum by hand": (
-        "real m;", "real p = 0; p += -0.5 * square(m); target += p;", {}, "missing_constant:m"
+        "real m;", "real p = 0; p += -abs(m)^3; target += p;", {}, "missing_constant:m"
     ),
     "elements by name": (
         "vector<lower=0>[3] x;", "for (v in x) v ~ normal(0, 1);", {}, "missing_constant:x"
@@ -501,7 +501,7 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         "real r; real m;", "t ~ normal(0, 1); m ~ normal(0, 1);",
         {"transformed_parameters": "real t = r;"}, "",
     ),
-    "by hand": ("real m;", "target += -0.5 * square(m);", {}, "missing_constant:m"),
+    "by hand": ("real m;", "target += -abs(m)^3;", {}, "missing_constant:m"),
     "Jacobian by name": (
         "real<lower=0> s;", "log_s ~ normal(0, 1);",
         {"transformed_parameters": "real log_s = log(s); jacobian += -log_s;"},
@@ -547,6 +547,95 @@ def test_what_programs_leave_out(case: str) -> None:
     again = [o for o in omissions(mended) if o.kind == "half_prior"]
     constant_ones = [o for o in found if o.remedy and o.correction and o.kind == "half_prior"]
     assert len(again) == sum(o.kind == "half_prior" for o in found) - len(constant_ones)
+
+
+BY_HAND = "data { int N; } parameters { real a; vector[N] z; real<lower=0> s; } model { MODEL }"
+
+
+@pytest.mark.parametrize(
+    ("model", "kinds"),
+    [
+        # Alone, its constant is missing for certain.
+        ("a ~ normal(0, 1); s ~ exponential(1); target += -0.5 * dot_self(z);", "kernel"),
+        ("target += -a^2 / 2 - s; z ~ normal(a, 1);", "missing_constant kernel"),
+        ("a ~ normal(0, 1); s ~ exponential(1); real p = 0; p += -0.5 * z' * z; target += p;",
+         "kernel"),
+        ("target += -0.5 * square(a); z ~ normal(a, s); s ~ exponential(1);", "kernel"),
+        # With its constant, wherever that stands, or with one that may be it.
+        ("target += -0.5 * square(a) - 0.5 * log(2 * pi()); z ~ std_normal(); s ~ exponential(1);",
+         ""),
+        ("a ~ std_normal(); s ~ exponential(1); target += -0.5 * (z' * z); "
+         "target += -0.5 * size(z) * log(2 * pi());", ""),
+        ("target += -0.5 * a * a; target += -1.2; z ~ std_normal(); s ~ exponential(1);",
+         "missing_constant missing_constant"),
+        # What has another prior, a bound or something of its own in a loop.
+        ("target += -0.5 * square(a); a ~ normal(0, 2); z ~ std_normal(); s ~ exponential(1);",
+         "missing_constant"),
+        ("target += -0.5 * square(a) - abs(a); z ~ std_normal(); s ~ exponential(1);",
+         "missing_constant"),
+        ("target += -0.5 * square(s); a ~ std_normal(); z ~ std_normal();",
+         "missing_constant"),
+        ("for (k in 1:2) target += -0.5 * square(a); z ~ std_normal(); s ~ exponential(1);",
+         "missing_constant"),
+        ("a ~ std_normal(); s ~ exponential(1); sum(z) ~ normal(0, 1); "
+         "target += -0.5 * dot_self(z);", "missing_constant"),
+    ],
+)  # fmt: skip
+def test_a_kernel_lacks_its_constant(model: str, kinds: str) -> None:
+    found = omissions(Program.from_source(BY_HAND.replace("MODEL", model)))
+    assert sorted(one.kind for one in found) == sorted(kinds.split())
+
+
+def test_a_kernel_is_told_with_its_amount() -> None:
+    model = "a ~ normal(0, 1); s ~ exponential(1); target += -0.5 * dot_self(z);"
+    target = target_of(BY_HAND.replace("MODEL", model), {"N": 3}, "kernel")
+    (found,) = target.omissions
+    assert found.value == pytest.approx(-1.5 * math.log(2 * math.pi))
+    assert found.remedy == "target += std_normal_lpdf(z);" and found.parameters == ("z",)
+    one = "parameters { real x; } model { target += -0.5 * x^2; }"
+    (lack,) = omissions(Program.from_source(one))
+    assert lack.value == pytest.approx(-log_z(Program.from_source(one)), abs=1e-9)
+    mended = one.replace("target += -0.5 * x^2;", lack.remedy or "")
+    assert omissions(Program.from_source(mended)) == ()
+    assert log_z(Program.from_source(mended)) == pytest.approx(0, abs=1e-9)
+
+
+def test_numbers_of_the_data_tell_whether_a_constant_fits() -> None:
+    source = """
+    data { int N; int P; matrix[N, P] X; } parameters { vector[P] z; }
+    model { target += -0.5 * dot_self(z); target += -0.5 * cols(X) * log(2 * pi()); }
+    """
+    assert [one.kind for one in omissions(Program.from_source(source))] == ["missing_constant"] * 2
+    data = {"N": 1, "P": 3, "X": [[1.0] * 3]}
+    for constant_of, left in (("cols(X)", 0), ("3", 0), ("4", 2), ("(P + N)", 2), ("(P * N)", 0)):
+        target = target_of(source.replace("cols(X)", constant_of), data)
+        assert [one.kind for one in target.omissions] == ["missing_constant"] * left
+    flat = "data { real U; int N; } parameters { vector<lower=0, upper=U>[N] x; } model { }"
+    assert omissions(Program.from_source(flat))[0].value is None
+    (told,) = target_of(flat, {"U": 3.0, "N": 2}).omissions
+    assert told.value == pytest.approx(-2 * math.log(3))
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("if (a > b) reject(a);", True),
+        ("for (k in 2:N) if (c[k] < c[k - 1]) { reject(k); }", True),
+        ("if (a + b > 0) { if (a < 3) reject(a, b); }", True),
+        ("if (x * a > b) reject(a);", False),  # may be of the likelihood
+        ("if (is_nan(a)) reject(a);", False),
+        ("if (x < 0) reject(x);", False),
+    ],
+)
+def test_what_is_rejected_by_parameters_alone_is_said(model: str, said: bool) -> None:
+    """a < b has half of the prior's mass, and log Z lacks log 2."""
+    source = f"""
+    data {{ int N; real x; }} parameters {{ real a; real b; vector[N] c; }}
+    model {{ a ~ std_normal(); b ~ std_normal(); c ~ std_normal();
+    {model} }}
+    """
+    found = omissions(Program.from_source(source))
+    assert [(one.kind, one.line) for one in found] == [("missing_constant", 4)] * said
 
 
 # Parameters and a model with constants of its own.
@@ -809,7 +898,7 @@ def test_a_renormalisation_that_changes_nothing_says_so(
 def test_all_that_shows_a_run_says_what_nobody_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = "parameters { real m; } model {\n target += -0.5 * square(m);\n}"
+    source = "parameters { real m; } model {\n target += -abs(m)^3;\n}"
     run = stanct.temper(source).sample(draws=100, seed=1, progress=False)
     said = "Log Z is the evidence only if line 2 is normalised, which nobody checked."
     assert "normalised" not in run.warnings and run.verdict.unchecked == (2,)

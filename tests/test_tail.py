@@ -31,7 +31,7 @@ def test_the_rule(shape: float, share: float, is_heavy: bool, words: str) -> Non
     check = weights_check("pareto_k", tail, "They", "More.")
     assert check.passed is not is_heavy
     # A value beyond the limit that passes says why.
-    assert ("no few decide" in check.message) is (check.passed and shape > 0.7)
+    assert ("No few decide" in check.message) is (check.passed and shape > 0.7)
 
 
 def test_a_run_says_and_checks_the_same() -> None:

@@ -200,6 +200,8 @@ def test_comparisons_say_it_and_let_equal_amounts_cancel() -> None:
 
 def test_the_page_answers_both_questions() -> None:
     page = run_of("flat").report()
+    # What the search did is told in a sentence, and its numbers once.
+    assert "ascents from up to 100" in page and "Starts of the search" not in page
     assert "May I use the draws?" in page and "no: proper_prior failed" in page
     assert "Do not use this number as the evidence." in page
     assert "The draws may be used, but not log Z as the evidence" in page
@@ -213,6 +215,15 @@ def test_every_kind_of_run_with_an_evidence_says_it(method: str) -> None:
     target = target_of(HALF, SEEN, "half")
     run = sampled(method, target, draws=128, seed=1, progress=False)
     assert run.warnings[0] == "normalised" and "normalised" in repr(run)
+
+
+def test_a_strict_comparison_ends_with_the_verdict_of_its_runs(tmp_path: Path) -> None:
+    for name in ("half", "other", "proper"):
+        run_of(name).save(tmp_path / name)
+    half, other, proper = (str(tmp_path / name) for name in ("half", "other", "proper"))
+    assert main(["compare", half, proper]) == 0
+    assert main(["compare", half, proper, "--strict"]) == UNRELIABLE
+    assert main(["compare", half, other, "--strict", "--json"]) == 0  # what both lack cancels
 
 
 @LONG
@@ -247,6 +258,15 @@ def stuck() -> Any:
     return replace(run, beta=np.full_like(run.beta, 0.95))
 
 
+def test_few_draws_make_no_trip_in_any_case() -> None:
+    run = sampled("joint", target_of(PROPER, SEEN, "proper"), draws=30, seed=1, progress=False)
+    few = replace(run, beta=np.full_like(run.beta, 0.5))
+    (trips,) = [one for one in failures(few.diagnostics) if one.name == "round_trips"]
+    assert trips.remedy.startswith("Run longer chains")
+    (longer,) = [one for one in failures(stuck().diagnostics) if one.name == "round_trips"]
+    assert longer.remedy.startswith("Refit the base")
+
+
 def test_a_run_without_round_trips_shows_no_number(tmp_path: Path) -> None:
     run = stuck()
     evidence, raw = run.evidence, run.bare_evidence
@@ -276,7 +296,7 @@ def test_an_improper_posterior_has_no_means() -> None:
     assert "round_trips" in still.warnings and failed.warnings == ("improper",)
     assert failed.verdict.in_words == "There is no posterior: 1 check of 4 failed."
     page = lost.report()
-    for words in ("Effective size of log Z", "ascents from up to", "Modes found", "By chain"):
+    for words in ("Effective size of log Z", "ascents from up to", "By chain"):
         assert words in run.report() and words not in page
     assert (
         "The density has no posterior" in page and page.count("Give `m`, `s` a proper prior.") == 3
@@ -340,6 +360,8 @@ def test_a_mode_among_many_small_ones_has_a_share() -> None:
     table = {"weight": np.array([1.0, 0.0]), "std_error": np.zeros(2), "pilot_weight": pilots}
     found = modes_check(table, "Run longer.")
     assert not found.passed and found.value == 0 and "Mode 2 has 0" in found.message
+    alone = {"weight": [1.0], "std_error": [0.0], "pilot_weight": [1.0]}
+    assert "has 100% of the weight, 100% by its pilots" in modes_check(alone, "").message
     table["weight"] = np.array([0.5, 0.5])
     assert modes_check(table, "").passed and np.isfinite(modes_check(table, "").value)
 

@@ -81,6 +81,12 @@ _ITEMS = {"y": [1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0], "j": _groups(4, 3), "k": [1
 _FIFTY = {"y": 3 * _normal(50)}
 _TUMOURS = {"y": [0, 1, 2, 5, 4, 0, 3], "n": [20, 19, 22, 25, 20, 18, 23]}
 
+_SERIES = {"y": 1 + np.convolve(_normal(40), 0.7 ** np.arange(20))[:30].round(3)}
+_AR = {
+    1: "y[2:30] ~ normal(m + phi * (y[1:29] - m), s);",
+    2: "y[3:30] ~ normal(m + a * (y[2:29] - m) + b * (y[1:28] - m), s);",
+}
+
 IMPROPER = {
     # Separated.
     "separated": Case(_LINE, _LOGIT, _APART, "https://github.com/bambinos/bambi/issues/320"),
@@ -239,7 +245,18 @@ IMPROPER = {
         "mu ~ normal(0, 5); z ~ normal(0, tau); y ~ normal(mu + z, 1);",
         {"y": [0.1, 0.2, -0.1, 0.0, 0.15, -0.05]},
     ),
+    # Autoregressions, whose mean loses its precision where coefficients sum to one.
+    "walk or not": Case(
+        "real m; real<lower=-1, upper=1> phi; real<lower=0> s;",
+        f"s ~ exponential(1); {_AR[1]}",
+        _SERIES,
+    ),
+    "two lags": Case(
+        "real m; real a; real b; real<lower=0> s;", f"s ~ exponential(1); {_AR[2]}", _SERIES
+    ),
     # One parameter alone.
+    "two equal data": Case("real m; real<lower=0> s;", "y ~ normal(m, s);", {"y": [1.0, 1.0]}),
+    "slower than any power": Case("real<lower=1> s;", "target += -log(s) - log1p(log(s));"),
     "no data": Case(
         "real a; real b; real<lower=0> s;",
         "y ~ normal(a + b * x, s);",
@@ -382,6 +399,16 @@ PROPER = {
         "real m1 = m[1]; real m2 = m[2]; m ~ normal(0, 1e3); s1 ~ lognormal(0, 2); "
         "s2 ~ lognormal(0, 2); " + _MIX, _TWO_HEAPS,
     ),
+    "walk or not, normal of 1e12": Case(
+        "real m; real<lower=-1, upper=1> phi; real<lower=0> s;",
+        f"m ~ normal(0, 1e12); s ~ exponential(1); {_AR[1]}", _SERIES,
+    ),
+    "two lags, normal of 1e6": Case(
+        "real m; real a; real b; real<lower=0> s;",
+        f"m ~ normal(0, 1e6); s ~ exponential(1); {_AR[2]}", _SERIES,
+    ),
+    "normal of 1e60": Case("real a; real b;", "a ~ normal(0, 1e60); b ~ normal(a, 1);"),
+    "slower than most powers": Case("real<lower=1> s;", "target += -log(s) - 2 * log1p(log(s));"),
     "sum to zero, mended": Case(
         "real mu; sum_to_zero_vector[6] z; real<lower=0> tau;",
         "mu ~ normal(0, 5e3); tau ~ exponential(0.001); z ~ normal(0, tau); "

@@ -376,7 +376,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--improper", choices=("refuse", "allow"), default="refuse")
     _flags(parser, "--loo")
     _add(parser, "--out", metavar="FILE", help="write an HTML page there")
-    _flags(parser, "--json")
+    _flags(parser, "--strict", "--json")
     parser.set_defaults(run=_command("compare_runs"))
 
 

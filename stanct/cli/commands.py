@@ -352,7 +352,7 @@ def compare_runs(options: argparse.Namespace) -> int:
         found.report(options.out)
         say(f"The page is {options.out}.", sys.stderr)
     say(json.dumps(_in_json(found.record())) if options.json else str(found))
-    return 0
+    return UNRELIABLE if options.strict and not found.is_reliable else 0
 
 
 def report_run(options: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from stanct.plots.canvas import chain_colour
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.runs.surveyed import searched
+from stanct.runs.surveyed import searched, survey_facts
 from stanct.runs.verdicts import Check, failures
 
 MOST_ROWS = 1000
@@ -100,7 +100,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         verdict=run.verdict,
         searched=searched(run) if run.has_posterior else "",
         remedies=remedies(run.diagnostics),
-        decisions=list(decisions(run.provenance)),
+        decisions=list(decisions(run.provenance)) if run.has_posterior else [],
         facts=_facts(run, evidence),
         sections=[s for s in sections if s["pictures"] or s["tables"] or s["id"] == "posterior"],
         summary=_summary_table(run, names) if run.has_posterior else None,
@@ -169,7 +169,9 @@ def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
             ("Effective size of log Z", f"{evidence.effective_size:.0f}"),
             ("Pareto k of the weights", _tail_words(evidence)),
         ]
-    found = run.facts() if run.has_posterior else {}
+    # What the search did stands in a sentence above.
+    told = survey_facts(run.provenance.get("survey")) if searched(run) else {}
+    found = {k: v for k, v in run.facts().items() if k not in told} if run.has_posterior else {}
     facts += [(label[:1].upper() + label[1:], number(value, 3)) for label, value in found.items()]
     return facts
 

@@ -252,10 +252,10 @@ def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check
 
 def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
     """Check by the rule of `Tail` that no few of the `weights`, so called, decide."""
-    said = f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws"
+    said = f"{weights} have tail shape {tail.shape:.2f} and use {tail.share:.0%} of the draws."
     if tail.shape > MOST_SHAPE and not tail.is_heavy:
-        said += ", so that no few decide"
-    return check(name, tail.shape, MOST_SHAPE, not tail.is_heavy, f"{said}.", remedy)
+        said += " No few decide, so that the shape does not matter."
+    return check(name, tail.shape, MOST_SHAPE, not tail.is_heavy, said, remedy)
 
 
 def base_tail_check(base_delta: Array) -> Check:
@@ -384,7 +384,7 @@ def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
     worst = int(ratio.argmin())
     return least(
         "modes", ratio[worst], VANISHED,
-        f"Mode {worst + 1} has {100 * weight[worst]:.2g}% of the weight, "
-        f"{100 * pilots[worst]:.2g}% by its pilots; {counted(weight.size, 'mode')} known.",
+        f"Mode {worst + 1} has {100 * weight[worst]:.3g}% of the weight, "
+        f"{100 * pilots[worst]:.3g}% by its pilots; {counted(weight.size, 'mode')} known.",
         remedy,
     )  # fmt: skip

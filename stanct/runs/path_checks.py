@@ -34,6 +34,8 @@ LEAST_TRIPS = 5
 # Independent uniform draws of β make a round trip in 20 draws on average, and chains that move well
 # need about as many. With this many draws, such a chain makes far more trips than required.
 ENOUGH_DRAWS = 400
+# So few may well make no trip.
+FEW_DRAWS = 50
 
 
 def round_trips(beta: Array) -> Array:
@@ -131,8 +133,11 @@ def path_checks(
 
 
 def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
-    """The remedy for few trips. Without any, another base comes before longer chains."""
-    if trips:
+    """The remedy for few trips. Without any, another base comes before longer chains.
+
+    Chains that are too short for a trip come before both.
+    """
+    if trips or draws < FEW_DRAWS:
         return f"{MORE} If that does not help, {refit(settings)}"
     remedy = refit(settings).capitalize()
     if draws < ENOUGH_DRAWS:

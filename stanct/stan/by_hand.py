@@ -6,7 +6,7 @@ a factor, a kernel among its terms, or a kernel in a function, it need not be.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities
 from stanct.stan.supports import constant
@@ -30,9 +30,12 @@ class ByHand:
     ----------
     densities
         The densities of the program.
+    explained
+        Terms of which nothing is to be said.
     """
 
-    def __init__(self, densities: Densities) -> None:
+    def __init__(self, densities: Densities, explained: Iterable[Range] = ()) -> None:
+        self._explained = frozenset(explained)
         self._densities, self._syntax = densities, densities.syntax
         self._functions = densities.program.functions
         self._known: dict[str, bool] = {}
@@ -49,6 +52,8 @@ class ByHand:
 
     def _is_free(self, term: Range) -> bool:
         seen = self._densities
+        if term in self._explained:
+            return True
         return not seen.roots(seen.names_past_sizes(term)) or seen.names(term) <= seen.sums
 
     def _is_whole(self, value: Range, is_free: Callable[[Range], bool]) -> bool:

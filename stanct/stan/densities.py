@@ -176,6 +176,58 @@ class Densities:
         words = {self.syntax.word(token) for token in self.syntax.outermost(tokens)}
         return bool(calls or words & _OPERATORS or names & self._made)
 
+    def held(self) -> set[str]:
+        """Return the parameters that as a whole have a proper prior, given those in its arguments.
+
+        That is one of Stan's densities. No parameter is among them whose prior depends on itself.
+        """
+        given: dict[str, set[str]] = {}
+        for density in self.found:
+            name = self.syntax.word(density.variate.first)
+            is_whole = density.variate.stop - density.variate.first == 1
+            plain = all(c.word in ("block", "profile") for c in density.inside)
+            stands = density.added or isinstance(density.statement, Tilde)
+            if is_whole and plain and stands and not self.is_users(density.family):
+                given.setdefault(name, set()).update(*map(self.names, density.arguments))
+        on_surface = {
+            self.syntax.word(token)
+            for _, token, spec in self.program.parameter_declarations()
+            if spec.base.startswith("sum_to_zero")
+        }
+        left = {
+            name: self.roots(names) & given.keys()
+            for name, names in given.items()
+            if name in self.parameters - on_surface
+        }
+        held = set[str]()
+        while ready := {name for name, roots in left.items() if not roots & left.keys()}:
+            held |= ready
+            left = {name: roots for name, roots in left.items() if name not in ready}
+        return held - self.by_hand
+
+    def surrounded(self) -> Iterator[tuple[Statement, tuple[Compound, ...]]]:
+        """Yield the statements that make the target, with those around each, outermost first."""
+        inside: tuple[Compound, ...] = ()
+        for statement in self.program.statements(*_BLOCKS):
+            first = statement.tokens.first
+            inside = tuple(one for one in inside if one.tokens.first < first < one.tokens.stop)
+            yield statement, inside
+            inside += (statement,) if isinstance(statement, Compound) else ()
+
+    def decided_by(self, inside: Iterable[Compound]) -> set[str]:
+        """Return the parameters that decide whether a statement runs; none if data do so, too.
+
+        Whether a number is none is a question about digits.
+        """
+        inside = [*inside]
+        heads = [head for one in inside if one.word != "for" for head in one.heads]
+        counters = {self.syntax.loop_variable(one) for one in inside if one.word == "for"}
+        names = set[str]().union(*map(self.names_past_sizes, heads)) - counters
+        reached = self._reached(names)
+        digits = any(name.startswith("is_") for head in heads for name, _ in self.calls(head))
+        observed = bool(reached & set(self.program.data_names))
+        return set() if digits or observed else reached & self.parameters
+
     def perhaps_observed(self) -> set[str]:
         """Return the data that may be observations: all but those that no variate depends on.
 
@@ -440,10 +492,10 @@ class Densities:
         return self.roots(self._outside_densities(value) - self._holders - self.sums)
 
     def _outside_densities(self, value: Range) -> set[str]:
-        """Return the variables that an expression names outside of the densities that it calls."""
+        """Return the variables that an expression names outside of densities and sizes."""
         inside: set[int] = set()
         for name, arguments in self.calls(value):
-            if DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name):
+            if DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name) or name in _SIZES:
                 inside.update(range(*arguments))
         return {
             self.syntax.word(token)

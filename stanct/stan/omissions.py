@@ -19,25 +19,23 @@ from typing import Any, Literal
 from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
-from stanct.stan.own_constants import Lack, OwnConstant, OwnConstants
+from stanct.stan.kernels import Kernel, kernels
+from stanct.stan.own_constants import Lack, Numbers, OwnConstant, OwnConstants, unknown
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.supports import constant, is_compact
-from stanct.stan.syntax import Assign, Declare, Increment, Range, TypeSpec
+from stanct.stan.supports import is_compact
+from stanct.stan.surfaces import on_surfaces
+from stanct.stan.syntax import Call, Declare, Range, TypeSpec
 from stanct.stan.truncations import HalfPrior
 from stanct.stan.volumes import volume
 
 Kind = Literal[
-    "half_prior", "on_surface", "flat_prior", "improper", "unused_parameter", "missing_constant"
+    *("half_prior", "on_surface", "kernel", "flat_prior", "improper", "unused_parameter"),
+    "missing_constant",
 ]
 
-# Types whose values fill a surface, and the densities on it that Stan has.
-_SURFACES: dict[str, tuple[str, str]] = {
-    "unit_vector": ("vectors of length one", ""),
-    "sum_to_zero_vector": ("vectors that sum to zero", ""),
-    "sum_to_zero_matrix": ("matrices whose rows and columns sum to zero", ""),
-    "simplex": ("simplexes", "dirichlet"),
-}
+# What may lack a constant: a parameter without a prior, by its name, and two kinds of priors.
+_Lacking = str | HalfPrior | Kernel
 NEGLIGIBLE = 1e-4
 """Corrections of log Z smaller than this are not reported."""
 
@@ -50,7 +48,8 @@ class Omission:
     ----------
     kind
         ``"half_prior"``: a prior has mass outside of its parameter's bounds. ``"on_surface"``: a
-        density of all vectors is the prior of vectors on a surface. ``"flat_prior"``: a
+        density of all vectors is the prior of vectors on a surface. ``"kernel"``: a prior written
+        by hand lacks its constant. ``"flat_prior"``: a
         parameter of bounded support has no prior, so that its density is 1. ``"improper"``: a
         parameter of unbounded support has no prior. ``"unused_parameter"``: a parameter does not
         enter the target. ``"missing_constant"``: a constant may be missing, which cannot be
@@ -98,18 +97,19 @@ class Omission:
         return " ".join(parts)
 
 
-def omissions(program: Program) -> tuple[Omission, ...]:
+def omissions(program: Program, known: Numbers = unknown) -> tuple[Omission, ...]:
     """Find what a program leaves out, in the order of its text.
 
     On a path between two programs this is what one of them leaves out, and not the other. What the
-    base leaves out changes the log of the ratio the other way.
+    base leaves out changes the log of the ratio the other way. `known` tells numbers that stand in
+    the data.
     """
     if program.ends is not None:
         return _differences(omissions(program.ends.full), omissions(program.ends.base))
-    finder = _Finder(program)
+    finder = _Finder(program, known)
     found = [
-        *finder.half_priors(), *finder.on_surfaces(), *finder.parameters(), *finder.increments(),
-        *finder.transformed(), *finder.unchecked(),
+        *finder.half_priors(), *finder.on_surfaces(), *finder.kernels(), *finder.parameters(),
+        *finder.increments(), *finder.rejections(), *finder.transformed(), *finder.unchecked(),
     ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
 
@@ -156,9 +156,10 @@ def renormalised(program: Program) -> Program:
 class _Finder:
     """Finds the omissions of one program, each with its offset in the text."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, known: Numbers = unknown) -> None:
         self.program, self.syntax = program, program.syntax
         self.densities = Densities(program)
+        self._numbers = OwnConstants(self.densities, known)
         self._doubled = self._with_several()
         # Parameters in increments by hand, and those of which something is made that has a density.
         by_hand = [*self.densities.increments, *self.densities.jacobians]
@@ -172,22 +173,25 @@ class _Finder:
             if self._key(half.density) not in self._doubled
             and (half.value is None or abs(half.value) >= NEGLIGIBLE)
         ]
-        self._corrected = set[str | HalfPrior]()
-        self._doubtful: dict[str | HalfPrior, int] = {}
+        self._kernels = [*kernels(self.densities)]
+        self._corrected = set[_Lacking]()
+        self._doubtful: dict[_Lacking, int] = {}
         self._constants = self._match()
 
     def _match(self) -> list[OwnConstant]:
         """Find which priors the program's own constants correct, and return the other constants."""
-        own = OwnConstants(self.densities)
-        lacks: dict[Lack, str | HalfPrior] = {}
+        own = self._numbers
+        lacks: dict[Lack, _Lacking] = {
+            Lack(kernel.statement, *own.read(kernel.lack)): kernel for kernel in self._kernels
+        }
         for half in self._halves:
             text, runs, _ = (half.total or "").partition(" whenever")
             read = own.read(text, half.density.inside if runs else ())
             if not half.total:
                 read = math.nan if half.value is None else half.value, False
             # What changes with parameters is no constant of the program's.
-            unknown = not half.depends_on and (read[1] or math.isnan(read[0]))
-            lacks[Lack(half.density.statement, read[0], unknown)] = half
+            is_open = not half.depends_on and (read[1] or math.isnan(read[0]))
+            lacks[Lack(half.density.statement, read[0], is_open)] = half
         for _, token, spec in self.program.parameter_declarations():
             name = self.syntax.word(token)
             if self._is_flat(name) and is_compact(spec):
@@ -196,11 +200,15 @@ class _Finder:
                     lacks[Lack(None, *own.read(text))] = name
         filled, left = own.match([*lacks])
         self._corrected = {lacks[lack] for lack in filled}
+        left = [one for one in left if one.is_fixed]
+        if left:  # any constant may be that of a kernel
+            self._kernels = [one for one in self._kernels if one in self._corrected]
         by_hand = [one.tokens for one in self.densities.increments]
-        left = [one for one in left if one.is_fixed and one.statement.tokens not in by_hand]
-        unknown = [lacks[one] for one in lacks.keys() - filled if one.is_open] if left else []
-        self._doubtful = {one: self._line(left[0].statement.tokens) for one in unknown}
-        return [] if unknown else left
+        left = [one for one in left if one.statement.tokens not in by_hand]
+        open_ = [lacks[one] for one in lacks.keys() - filled if one.is_open] if left else []
+        told = [one for one in open_ if not isinstance(one, Kernel)]
+        self._doubtful = {one: self._line(left[0].statement.tokens) for one in told}
+        return [] if told else left
 
     def _is_flat(self, name: str) -> bool:
         seen = self.densities
@@ -224,7 +232,31 @@ class _Finder:
         offset = self.syntax.start(tokens.first)
         place = self.syntax.source.place(offset)
         text = one_line(self.syntax, tokens)
+        if more.get("value") is None and more.get("correction"):
+            more["value"] = self._value_of(more["correction"])
         return offset, Omission(kind, names, place.path, place.line, text, sentence, **more)
+
+    def kernels(self) -> Iterator[tuple[int, Omission]]:
+        """Yield the kernels of which no constant of the program is the missing one."""
+        for kernel in self._kernels:
+            if kernel not in self._corrected:
+                value = self._value_of(kernel.lack)
+                off = "" if value is None else f" by {abs(value):.4f}"
+                yield self._omission(
+                    kernel.statement.tokens,
+                    "kernel",
+                    (kernel.name,),
+                    f"`{kernel.name}` has the kernel of a standard normal density as its only "
+                    f"prior, without the constant of the density: log Z is too large{off}.",
+                    correction=kernel.lack,
+                    value=value,
+                    remedy=f"target += std_normal_lpdf({kernel.name});",
+                )
+
+    def _value_of(self, text: str) -> float | None:
+        """The value of an expression; None if neither the program's text nor data tell it."""
+        value, is_open = self._numbers.read(text)
+        return None if is_open or math.isnan(value) else value
 
     # Priors with mass outside of the bounds
 
@@ -268,64 +300,22 @@ class _Finder:
 
     def on_surfaces(self) -> Iterator[tuple[int, Omission]]:
         """Yield the priors that are densities of all vectors, and not of those on a surface."""
-        types = {
-            self.syntax.word(token): spec.base
-            for _, token, spec in self.program.parameter_declarations()
-        }
-        added = [
-            one_line(self.syntax, one.value)
-            for one in self.program.statements("transformed parameters", "model")
-            if isinstance(one, Increment | Assign) and self.densities.sum_of(one)
-        ]
-        for density in self.densities.found:
-            name = self.syntax.word(density.variate.first)
-            values, own = _SURFACES.get(types.get(name, ""), ("", ""))
-            whole = density.variate.stop - density.variate.first in (1, 4)
-            if values and whole and density.added and density.family != own:
-                factor, more = self._among_sums_of_zero(density, types[name])
-                if more and any(more["term"] in text for text in added):
-                    continue
-                more.pop("term", None)
-                yield self._omission(
-                    density.statement.tokens,
-                    "on_surface",
-                    (name,),
-                    f"`{name}` has {values} alone, and {density.family} is a density of all: "
-                    f"it is not normalised there, and {factor}.",
-                    **more,
-                )
+        for density, name, sentence, more in on_surfaces(self.densities):
+            tokens = density.statement.tokens
+            yield self._omission(tokens, "on_surface", (name,), sentence, **more)
 
-    def _among_sums_of_zero(self, density: Density, base: str) -> tuple[str, dict[str, Any]]:
-        """What a normal density lacks among vectors that sum to zero: √(2π) times its scale."""
-        text, seen = self.syntax.text, self.densities
-        bare = density.variate.stop - density.variate.first == 1
-        ranks = [seen.shapes.shape(one, density.scope) for one in density.arguments]
-        alike = all(rank is not None and rank.rank == 0 for rank in ranks)
-        centred = density.family == "std_normal" or (
-            density.family == "normal" and constant(text(density.arguments[0])) == 0
-        )
-        if base != "sum_to_zero_vector" or not (bare and alike and centred) or density.inside:
-            return "its constant is not known", {}
-        scales = density.arguments[1:]
-        half = "0.5 * log(2 * pi())"
-        term = " + ".join([half, *(f"log({text(scale)})" for scale in scales)])
-        total = seen.sum_of(density.statement) or "target"
-        remedy = f"{one_line(self.syntax, density.statement.tokens)} {total} += {term};"
-        roots = self._roots(*scales)
-        if roots:
-            said = (
-                f"the missing factor depends on {', '.join(sorted(roots))}, so that the posterior"
-            )
-            return f"{said} changes, too", {"term": term, "remedy": remedy}
-        numbers = [constant(text(scale)) for scale in scales]
-        value = 0.5 * math.log(2 * math.pi)
-        if None not in numbers:
-            value += sum(math.log(number) for number in numbers if number and number > 0)
-            return f"log Z is too {'small' if value > 0 else 'large'} by {abs(value):.4f}", {
-                "term": term, "correction": term, "value": value, "remedy": remedy,
-            }  # fmt: skip
-        known = {"term": term, "correction": term, "remedy": remedy}
-        return "log Z is off by a constant", known
+    def rejections(self) -> Iterator[tuple[int, Omission]]:
+        """Yield the rejections of places by parameters alone, which are no part of a likelihood."""
+        for statement, inside in self.densities.surrounded():
+            is_rejection = isinstance(statement, Call) and statement.name == "reject"
+            if is_rejection and (names := self.densities.decided_by(inside)):
+                yield self._omission(
+                    statement.tokens,
+                    "missing_constant",
+                    tuple(sorted(names)),
+                    "This rejects places by their parameters alone. Their density is 0: whether "
+                    "the prior is normalised without them cannot be checked.",
+                )
 
     def _key(self, density: Density) -> tuple[str, ...]:
         loops = [self.syntax.text(head) for c in density.inside for head in c.heads]
@@ -459,7 +449,11 @@ class _Finder:
 
     def increments(self) -> Iterator[tuple[int, Omission]]:
         """Yield the increments of the target that call no density."""
+        explained = {kernel.statement.tokens: kernel.term for kernel in self._kernels}
+        finder = ByHand(self.densities, explained.values())
         for statement in self.densities.increments:
+            if statement.tokens in explained and not finder.is_added_by(statement):
+                continue
             yield self._omission(
                 statement.tokens,
                 "missing_constant",
@@ -467,7 +461,6 @@ class _Finder:
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
-        finder = ByHand(self.densities)
         for statement in self.program.statements("transformed parameters", "model"):
             names = self._roots(statement.tokens)
             if statement in self.densities.increments or not names:

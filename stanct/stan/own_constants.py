@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -18,6 +18,9 @@ from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
 from stanct.stan.supports import constant
 from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement
 from stanct.stan.walks import terms_of_sum
+
+Numbers = Callable[[str], float | None]
+"""Gives the value of an expression; None if it is not known."""
 
 _SIZES = frozenset({"size", "num_elements"})
 _BLOCKS = ("transformed data", "transformed parameters", "model")
@@ -51,6 +54,10 @@ class OwnConstant:
     is_fixed: bool
 
 
+def unknown(_text: str) -> None:
+    """No number is known but those in the program's text."""
+
+
 class OwnConstants:
     """Finds the constants of one program.
 
@@ -58,9 +65,12 @@ class OwnConstants:
     ----------
     densities
         The densities of the program.
+    known
+        Tells numbers that stand in the data.
     """
 
-    def __init__(self, densities: Densities) -> None:
+    def __init__(self, densities: Densities, known: Numbers = unknown) -> None:
+        self._known = known
         self._densities, self._syntax = densities, densities.syntax
         self._sizes = {
             self._syntax.word(token): [*spec.array, *spec.dims]
@@ -108,8 +118,10 @@ class OwnConstants:
                     read = [self.read(one_line(self._syntax, size)) for size in sizes]
                     opened |= any(is_open for _, is_open in read)
                     return math.prod(value for value, _ in read)
-            opened = True
-            return _arbitrary(ast.unparse(node))
+            text = ast.unparse(node)
+            number = self._known(text)
+            opened |= number is None
+            return _arbitrary(text) if number is None else number
 
         value = constant(text, other)
         if value is None:
@@ -145,13 +157,8 @@ class OwnConstants:
         return {name: text for name, text in found.items() if name not in assigned}
 
     def _found(self) -> Iterator[OwnConstant]:
-        compounds: list[Compound] = []
-        for statement in self._densities.program.statements("transformed parameters", "model"):
-            first = statement.tokens.first
-            compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]
-            if isinstance(statement, Compound):
-                compounds.append(statement)
-            yield from self._of(statement, tuple(compounds))
+        for statement, inside in self._densities.surrounded():
+            yield from self._of(statement, inside)
 
     def _of(self, statement: Statement, inside: tuple[Compound, ...]) -> Iterator[OwnConstant]:
         """Yield the constants among the terms of what a statement adds."""

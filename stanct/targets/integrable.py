@@ -162,6 +162,7 @@ def endless(
     log_weights: Array,
     *,
     logs: Sequence[int] = (),
+    held: Sequence[int] = (),
     by_gradients: bool = True,
 ) -> Endless:
     """Find along which lines a density's integral has no end.
@@ -174,6 +175,9 @@ def endless(
         Unconstrained draws, and their log weights at the target.
     logs
         Coordinates that are logarithms of what the user wrote.
+    held
+        Coordinates with a proper prior. Lines along which they alone go far have an end beyond all
+        distances, however wide these priors are.
     by_gradients
         Whether lines also go where gradients say that the density is flat.
     """
@@ -181,7 +185,9 @@ def endless(
     if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:
         return Endless()
     x, weights = x[weighty], np.exp(log_weights[weighty] - log_weights[weighty].max())
-    rounded, evaluations = _ends_in_rounding(density, x[np.argmax(weights)], logs)
+    rounded, evaluations = _ends_in_rounding(
+        density, x[np.argmax(weights)], [axis for axis in logs if axis not in held]
+    )
     if rounded or not np.ptp(x, axis=0).any():
         return Endless(tuple(names[axis] for axis in rounded), 0, evaluations)
     weights /= weights.sum()
@@ -205,7 +211,7 @@ def endless(
             # Rays name whatever moves along them, and so come last.
             for steps, units in (lines, _rays(w[weights > 0])):
                 if not found.any():
-                    found, more = _without_end(space, starts, steps, units)
+                    found, more = _without_end(space, starts, steps, units, held)
                     evaluations += more
     along = tuple(names[int(axis)] for axis in np.flatnonzero(found))
     return Endless(along, len(rows), evaluations)
@@ -236,13 +242,17 @@ def _farthest(x: Array) -> Array:
     return x[np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")]
 
 
-def _without_end(space: _Space, starts: Array, steps: Array, units: Array) -> tuple[Array, int]:
+def _without_end(
+    space: _Space, starts: Array, steps: Array, units: Array, held: Sequence[int]
+) -> tuple[Array, int]:
     """Which coordinates move along lines without an end, shape (D,), and the log densities spent.
 
     Lines go through draws x, shape (m, D). `steps`, shape (k, D), has a deviation along each line,
     and `units`, shape (D,), those in which coordinates move.
     """
     blamed = np.zeros(starts.shape[1], bool)
+    # Priors end what goes out, but not what goes towards a bound, where densities may be infinite.
+    proper = np.isin(np.arange(blamed.size), held)
     farthest = np.abs(steps[:, space.exponents]).max(axis=1, initial=LARGEST, keepdims=True)
     steps = steps * LARGEST / farthest
     lines = [(start, step) for start in starts for step in steps if step.any()]
@@ -260,10 +270,13 @@ def _without_end(space: _Space, starts: Array, steps: Array, units: Array) -> tu
         mass[short] = seen.reshape(len(short), len(looks)) + np.log(looks)
         spent += seen.size
     for line in np.flatnonzero([_may_go_on(one) for one in mass]):
+        moves = np.abs(along[line]) / units
+        moved = moves >= SHARED * moves.max()
+        if (proper & (~space.exponents | (along[line] > 0)))[moved].all():
+            continue
         spent += len(DISTANCES)
         if _has_no_end(partial(space.log_densities, start=x[line]), w[line], along[line]):
-            moves = np.abs(along[line]) / units
-            blamed |= moves >= SHARED * moves.max()
+            blamed |= moved
     return blamed, spent
 
 
@@ -371,7 +384,7 @@ def _has_no_end(log_densities: Callable[..., Array], start: Array, step: Array) 
     # Where the others add their own change to that of the coordinate, they have axes of their own.
     if abs(alone[-1] - alone[0] - values[-1] + alone[-2]) < -np.log(KEEPS):
         values = alone[:-1]
-    return _would_go_on(values, 2**DOUBLINGS / (PARTS[1] - PARTS[0]))
+    return _is_power(values) or _would_go_on(values, 2**DOUBLINGS / (PARTS[1] - PARTS[0]))
 
 
 def _would_go_on(values: Array, steps: float) -> bool:
@@ -379,6 +392,18 @@ def _would_go_on(values: Array, steps: float) -> bool:
     first, second, third = values
     bend = min(third - 2 * second + first, 0.0)
     return bool(steps * (third - second) + steps**2 * bend / 2 >= np.log(KEEPS))
+
+
+def _is_power(values: Array) -> bool:
+    """Whether values at those parts of a line fall as no more than 1 / distance, from any place.
+
+    Then the slope is −p / distance with p ≤ 1, and 1 / slope tells p. It is constant where density
+    falls exponentially.
+    """
+    slopes = np.diff(values) / np.diff(PARTS)
+    if not (slopes < 0).all():
+        return False
+    return bool(np.diff(-1 / slopes)[0] > KEEPS * np.diff(PARTS)[0])
 
 
 def _ends_in_rounding(density: Density, x: Array, logs: Sequence[int]) -> tuple[list[int], int]:

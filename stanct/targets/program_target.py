@@ -27,6 +27,7 @@ from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.solvers import solves_equations
+from stanct.targets.arithmetic import evaluated, known_numbers
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
@@ -125,7 +126,8 @@ class ProgramTarget:
     def omissions(self) -> tuple[Omission, ...]:
         """What the user's program leaves out, but for parameters that these data make empty."""
         empty = empty_parameters(self._users, self.data)
-        found = omissions(self._users)
+        numbers = known_numbers(self._users, self.data.values)
+        found = omissions(self._users, lambda text: evaluated(text, numbers))
         return tuple(o for o in found if not (o.parameters and empty.issuperset(o.parameters)))
 
     @property

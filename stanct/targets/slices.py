@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.path.conditional import Conditionals, Newton, Slices
+from stanct.path.conditional import Newton, Slices
 from stanct.path.curvature import STEP, Colouring, Gradients
 
 # How far the log of a scale goes both ways from its middle, each with the share of the mass before
@@ -25,6 +25,8 @@ DISTANCES = CLOSE | {32.0: 0.5, 64.0: 0.5, 128.0: 0.5}
 # A logit goes less far, because p rounds to 1. A mean with the prior normal(0, 1e11) and the
 # precision (1 − p)² has its end before that. So does the log of a distance from the middle.
 SHORT = CLOSE | {20.0: 0.99, 23.0: 0.98, 26.0: 0.85}
+# It goes so in small steps first, because all that follows it moves at the beginning.
+AWAY = dict.fromkeys((1.0, 2.0, 3.0, 4.0, 6.0), 0.0) | SHORT
 # The slices of a logit begin between these.
 INSIDE = 5.0
 # A distance far away whose slice has so many nats less than the middle ends there.
@@ -46,8 +48,10 @@ SHORTEST, RISE, EVEN, BEFORE = 1e-10, 0.5, 0.1, (8.0, 6.0, 4.0, 2.0)
 NEWTON = Newton(curvatures=25)
 # Where it finds widths so many times larger than those that it began with, it begins again.
 WIDER = 3.0
+# What follows a scale is much wider far away if its deviation has grown so many times.
+GROWN = 1e3
 
-# The top of a slice, and its standard deviations.
+# The top of a slice, and a root of its covariance.
 _Place = tuple[Array, Array]
 
 
@@ -58,6 +62,7 @@ def endless_scales(
     logits: Sequence[int] = (),
     flat: Sequence[int] = (),
     free: Sequence[int] = (),
+    held: Sequence[int] = (),
 ) -> tuple[list[int], int]:
     """The coordinates along which slices keep their mass for ever, and the gradients spent.
 
@@ -66,6 +71,7 @@ def endless_scales(
     as a correlation of which a mean loses its precision when it goes to 1. `flat` are coordinates
     without a bound and a prior, as that mean. None of these begins after some gradients. `free` are
     the scales without a prior, whose mass may rise until digits end, as where all data are equal.
+    `held` are coordinates with a proper prior, however wide: mass ends where they alone go far.
     """
     if not (scales or logits or flat) or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
@@ -86,24 +92,25 @@ def endless_scales(
         dense = Colouring.dense(x.shape[1])
         second = dense.second_derivatives(counted, places, counted(places)[1], units)
         coupled = np.logical_or.reduce(second != 0)
+        proper = np.isin(np.arange(middle.size), held)
         found = [
             k for k in scales
-            if _Scale(counted, middle, deviations, coupled, k, is_free=k in free).have_no_end(
+            if _Scale(counted, middle, deviations, coupled, k, proper, k in free).have_no_end(
                 DISTANCES, (-1, 1)
             )
         ]  # fmt: skip
         for k in logits:
             inside = middle.copy()  # draws may be far out, from where mass rises to the middle
             inside[k] = np.clip(middle[k], -INSIDE, INSIDE)
-            scale = _Scale(counted, inside, deviations, coupled, k)
+            scale = _Scale(counted, inside, deviations, coupled, k, proper)
             found += [k] * scale.have_no_end(SHORT, (-1, 1))
         for k in flat:
             for unit in (-deviations[k], deviations[k]):
                 if spent < MOST_GRADIENTS and k not in found:
                     far = _stretched(counted, middle[k], unit, k)
                     origin = np.where(np.arange(middle.size) == k, 0.0, middle)
-                    scale = _Scale(far, origin, deviations, coupled, k)
-                    found += [k] * scale.have_no_end(SHORT, (1,))
+                    scale = _Scale(far, origin, deviations, coupled, k, proper)
+                    found += [k] * scale.have_no_end(AWAY, (1,))
     return found, spent
 
 
@@ -159,73 +166,111 @@ class _Scale:
         deviations: Array,
         coupled: Array,
         scale: int,
-        *,
+        held: Array,
         is_free: bool = False,
     ) -> None:
-        outer = np.arange(middle.size) == scale
-        self._slices, self._middle = Slices(gradients, outer), middle[scale]
-        self._inside, self._units = middle[~outer], deviations[~outer]
-        self._is_free = is_free
-        self._colouring = Colouring.of(coupled[np.ix_(~outer, ~outer)])
+        self._gradients, self._outer = gradients, np.arange(middle.size) == scale
+        inner = ~self._outer
+        self._middle, self._first = middle[scale], (middle[inner], np.diag(deviations[inner]))
+        self._held, self._is_held, self._is_free = held[inner], bool(held[scale]), is_free
+        self._colouring = Colouring.of(coupled[np.ix_(inner, inner)])
 
     def have_no_end(self, way: Mapping[float, float], sides: Sequence[int]) -> bool:
         """Whether they keep their mass on one side of the middle, where one has a top."""
-        slice_, mass = self._slice((self._inside, self._units), self._middle)
-        return mass > -math.inf and any(self._go_on(slice_, mass, side, way) for side in sides)
+        place, mass = self._slice(self._first, self._middle)
+        return mass > -math.inf and any(self._go_on(place, mass, side, way) for side in sides)
 
-    def _go_on(self, slice_: _Place, middle: float, side: int, way: Mapping[float, float]) -> bool:
-        last, near, reached = middle, -math.inf, 0.0
+    def _go_on(self, place: _Place, middle: float, side: int, way: Mapping[float, float]) -> bool:
+        last, near, reached, first = middle, -math.inf, 0.0, place
         for distance, share in way.items():
-            slice_, mass = self._slice(slice_, self._middle + side * distance)
+            place, mass = self._slice(place, self._middle + side * distance)
             if math.isnan(mass):  # too few digits so far away
                 if distance > NEAR:  # under a prior, a rise may end where digits do not reach
-                    return self._is_free or last < middle + RISE * reached
-                return self._rises_to_last_digits(slice_, side, reached)
+                    goes_on = self._is_free or last < middle + RISE * reached
+                    return goes_on and not self._is_ended_by_priors(first, place, side, way)
+                return self._rises_to_last_digits(place, side, reached)
             reached = distance
             if mass == -math.inf or (share and mass < last + math.log(share)):
                 return False
-            if way is SHORT and mass < middle - LEAST:
+            if way is not DISTANCES and mass < middle - LEAST:
                 return False
             last = mass
             near = mass if distance <= NEAR else near
-        if way is SHORT:
+        if self._is_ended_by_priors(first, place, side, way):
+            return False
+        if way is not DISTANCES:
             return True
         # Mass that still changes, as under gamma(0.001, 0.001), may have its end farther away.
-        far = last if abs(last - near) < STEADY else self._slice(slice_, side * FARTHEST)[1]
+        far = last if abs(last - near) < STEADY else self._slice(place, side * FARTHEST)[1]
         return math.isnan(far) or far >= last
 
-    def _rises_to_last_digits(self, slice_: _Place, side: int, reached: float) -> bool:
+    def _is_ended_by_priors(
+        self, first: _Place, last: _Place, side: int, way: Mapping[float, float]
+    ) -> bool:
+        """Whether all that goes far on the way has a proper prior, which ends it in the end."""
+        before, after = (np.linalg.norm(root, axis=1) for _, root in (first, last))
+        grown = after > GROWN * before
+        goes_far = [*self._held[grown], *[self._is_held] * (side > 0 and way is DISTANCES)]
+        return bool(goes_far) and all(goes_far)
+
+    def _rises_to_last_digits(self, place: _Place, side: int, reached: float) -> bool:
         """Whether mass rises evenly until what follows has no digits, as around a point."""
-        top, spread = slice_
+        top, root = place
+        spread = np.linalg.norm(root, axis=1)
         if not (self._is_free and (spread < SHORTEST * np.abs(top)).any()):
             return False
-        masses, slice_ = [], (self._inside, self._units)
+        masses, place = [], self._first
         for before in BEFORE:
-            slice_, mass = self._slice(slice_, self._middle + side * (reached - before))
+            place, mass = self._slice(place, self._middle + side * (reached - before))
             masses.append(mass)
         slopes = np.diff(masses) / -np.diff(BEFORE)
         return bool(slopes.min() > RISE and np.ptp(slopes) < EVEN)
 
     def _slice(self, start: _Place, at: float) -> tuple[_Place, float]:
-        """Top and widths of a slice, and its log mass by the curvature there; NaN without a top.
+        """Top and root of a slice, and its log mass by the curvature there; NaN without a top.
 
         `start` has those of another slice. What follows a scale has other widths at each.
         """
-        given = self._gaussian(at, *start)
+        place, mass, widest = self._step(start, at)
         # Steps of widths much smaller than these see rounding.
-        if given.is_top[0] and (given.spread[0] > WIDER * start[1]).any():
-            given = self._gaussian(at, given.mean[0], given.spread[0])
+        if widest > WIDER:
+            place, mass, _ = self._step(place, at)
+        return (start if math.isnan(mass) else place), mass
+
+    def _step(self, start: _Place, at: float) -> tuple[_Place, float, float]:
+        """The slice, and how much wider than the one to begin from it is, where it has a top."""
+        before, root = start
+        units = np.linalg.norm(root, axis=0)
+        axes = root / units
+        slices, begin = Slices(self._along(axes), self._outer), np.linalg.solve(axes, before)
+        ((_, given),) = slices.gaussians(
+            np.array([[at]]), begin[None], units[None], self._colouring, NEWTON
+        )
         (top,), (spread,), (log_top,) = given.mean, given.spread, given.log_top
         if log_top == -math.inf:
-            return start, -math.inf
+            return start, -math.inf, 0.0
         beside = top + STEP * spread * np.array([[1.0], [-1.0]])
-        values, _ = self._slices.slopes(np.array([at]), beside)
-        if not (given.is_top[0] and (np.abs(values - log_top) < ROUNDED).all()):
-            return start, math.nan
-        return (top, spread), float(given.log_mass[0])
+        values, _ = slices.slopes(np.array([at]), beside)
+        if not given.is_top[0]:
+            return start, math.nan, 0.0
+        # Where few of them are coupled, axes stay what they are.
+        is_dense = self._colouring.colours.max() == top.size - 1
+        turned = np.linalg.inv(given.factor[0]).T if is_dense else np.diag(spread)
+        mass = float(given.log_mass[0] + np.linalg.slogdet(axes)[1])
+        known = (np.abs(values - log_top) < ROUNDED).all()
+        wider = float((spread / units).max())
+        return (axes @ top, axes @ turned), mass if known else math.nan, wider
 
-    def _gaussian(self, at: float, inside: Array, units: Array) -> Conditionals:
-        """The Gaussian of a slice, by Newton's method from a place with these widths."""
-        theta, widths = np.array([[at]]), units[None]
-        ((_, given),) = self._slices.gaussians(theta, inside[None], widths, self._colouring, NEWTON)
-        return given
+    def _along(self, axes: Array) -> Gradients:
+        """Gradients where what follows is these axes times other coordinates."""
+        inner = ~self._outer
+
+        def along(points: Array) -> tuple[Array, Array]:
+            places = points.copy()
+            places[:, inner] = points[:, inner] @ axes.T
+            values, slopes = self._gradients(places)
+            slopes = slopes.copy()
+            slopes[:, inner] = slopes[:, inner] @ axes
+            return values, slopes
+
+        return along
