@@ -162,6 +162,8 @@ class Parser(argparse.ArgumentParser):
             word = unknown[1].split()[0].partition("=")[0]
             known = {o: p.prog for p in self._all() for a in p._actions for o in a.option_strings}
             hint = f"{known[word]} has it." if word in known else self._meant(word, known)
+            if word in ("--out", "--output", "-o"):
+                hint = "A run is kept by --save FOLDER, and a page is written by --report FILE."
             if not word.startswith("-"):
                 hint = "That is a word too many. compare joins names by commas: --names A,B."
             if word == "--data" or word.endswith(".json"):

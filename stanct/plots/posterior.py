@@ -101,21 +101,21 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
 def modes(run: Run, axes: Axes | None = None) -> Axes:
     """Plot the weight of each mode that pilots found, with its 95 % interval.
 
-    Diamonds are the weights by the pilots alone.
+    Diamonds are the rough weights by the pilots alone.
     """
     axes = drawing(axes, "share of the probability (%)")
-    if run.modes is None:
+    if run.mode_columns is None:
         raise StanctError("The run's base was not fitted by pilots, so its modes are not known.")
-    table = run.modes.nlargest(MOST_MODES, "weight")
-    rows = np.arange(len(table))[::-1]
+    shown = np.argsort(-run.mode_columns["weight"], kind="stable")[:MOST_MODES]
+    rows = np.arange(len(shown))[::-1]
     weight, error, pilots = (
-        100 * table[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
+        100 * run.mode_columns[name][shown] for name in ("weight", "std_error", "pilot_weight")
     )
     bars = 1.96 * np.nan_to_num(error)
     axes.errorbar(weight, rows, xerr=bars, fmt="o", ms=5, lw=1.5, color=MAIN, label="draws, 95 %")
-    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots")
-    axes.set_yticks(rows, [f"mode {mode}" for mode in table.index])
-    axes.set_ylim(-0.7, len(table) - 0.3)
+    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots, rough")
+    axes.set_yticks(rows, [f"mode {mode + 1}" for mode in shown])
+    axes.set_ylim(-0.7, len(shown) - 0.3)
     axes.set_xlim(left=0)
     legend(axes, 2)
     return axes
