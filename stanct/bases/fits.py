@@ -211,7 +211,11 @@ def _fitted(state: State) -> FittedBase:
     survey = state.survey
     if survey is None and state.modes is not None and state.recipe.maker("pilots") is not None:
         survey = Survey.of(state.modes)
-    if survey is not None:
+    # The density of a unit vector's coordinates is highest at their origin, where no direction is.
+    directed = isinstance(state.target, ProgramTarget) and any(
+        one.type == "unit_vector" for one in state.target.program.parameters
+    )
+    if survey is not None and not directed:
         survey = replace(survey, optima=Optima.of(state.search.optima))
     gradients, evaluations = state.purse.spent
     return FittedBase(
