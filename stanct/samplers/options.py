@@ -12,7 +12,7 @@ from stanct.common.names import BASES, ENGINES
 from stanct.common.settings import Choice, Flag, Folder, Instance, Real, Whole
 from stanct.engines.cmdstan import CmdStan
 from stanct.path.base import Base
-from stanct.runs.foreign import Fit, is_fit
+from stanct.runs.foreign import Fit, is_fit, is_path_of_fit
 from stanct.targets.inits import INITS, Inits
 from stanct.work.pools import FORMS
 
@@ -24,7 +24,8 @@ def is_base(value: Any) -> bool:
 
 
 def _is_base_or_fit(value: Any) -> bool:
-    return isinstance(value, Recipe) or is_base(value) or is_fit(value)
+    known = isinstance(value, Recipe) or is_base(value) or is_fit(value)
+    return known or is_path_of_fit(value)
 
 
 def _is_cmdstan(value: Any) -> bool:
