@@ -50,6 +50,13 @@ BENT = Exact(
     {"x": [0.4 * -8 + 0.6 * 8, 0.4 * 1 - 0.6 * 4]},
 )
 
+COIN = Exact(
+    "parameters { real<lower=0, upper=1> p; } model { target += binomial_lpmf(7 | 20, p); }",
+    None,
+    -np.log(21),
+    {"p": 8 / 22},
+)
+
 # The default with neither independent draws nor draws in two stages.
 CHAINS = replace(stanct.recipe().without("given"), even=2.0)
 ARMS = {"pareto_k", "divergences", "rejections", "few_tours", "effective_size"}
@@ -202,6 +209,19 @@ def test_few_tours_lead_to_more_work(seed: int, monkeypatch: pytest.MonkeyPatch)
     spent = stanct.Auto(max_gradients=enough.gradients)
     only = default_run(TWO_MODES, seed, method=spent, draws=600, base=CHAINS)
     assert len(only.provenance["steps"]) == 1
+    # Tours of independent draws with bounded weights are short, however few make up the error.
+    monkeypatch.setattr(auto, "ENOUGH_TOURS", np.inf)
+    (step,) = default_run(TWO_MODES, seed, draws=600).provenance["steps"]
+    assert step["method"] == "independence"
+
+
+def test_a_nearly_exact_base_needs_few_draws() -> None:
+    """A few draws in a tail make up a small error; many more draws were made to have six tours."""
+    runs = [default_run(COIN, seed) for seed in range(1, 11)]
+    assert {run.method for run in runs} == {"independence"}
+    assert sum(run.draws for run in runs) < 8000 and max(run.draws for run in runs) < 4000
+    for run in runs:
+        assert_right(run, COIN, 0.02)
 
 
 @LONG

@@ -203,7 +203,7 @@ class TestAMissedMode:
         target = stanct.temper(ROOT / "examples/bimodal/bimodal.stan").target()
         points = rng.normal(-8, 1, (1000, 1))
         for seed in (14, 21, 25):  # in which a single chain left
-            found = unseen_modes(target, points, np.random.SeedSequence(seed), Nuts())
+            found, _ = unseen_modes(target, points, np.random.SeedSequence(seed), Nuts())
             mass = sum(np.exp(fit.log_evidence) for fit in found.fits)
             assert mass == pytest.approx(0.4, rel=0.1)
 
@@ -238,6 +238,20 @@ class TestAMissedMode:
         assert run.is_reliable and run.provenance["bridge"]["warnings"] == ["unseen"]
         assert abs(run.evidence.log_z) < 4 * run.evidence.std_error < 0.1
 
+    @pytest.mark.parametrize(("dimension", "apart"), [(1, 80), (12, 3), (12, 20)])
+    def test_modes_near_and_far(self, dimension: int, apart: float) -> None:
+        """Of fits in the mode of mass .6, Pathfinder alone missed the other in five of eight."""
+        model = model_of(
+            f"parameters {{ vector[{dimension}] x; }} model {{ target += log_mix(0.6, "
+            f"std_normal_lpdf(x), std_normal_lpdf(x - {apart})); }}"
+        )
+        for seed in (1, 2, 3):
+            fit = {"x": np.random.default_rng(seed).standard_normal((4, 400, dimension))}
+            run = stanct.bridge(model, None, fit, seed=seed)
+            assert run.warnings == ("unseen",)
+            unseen = next(one for one in run.diagnostics if one.name == "unseen")
+            assert unseen.value == pytest.approx(0.4, abs=0.05)
+
     def test_a_right_fit_is_not_tempered(self, rng: np.random.Generator) -> None:
         run = stanct.bridge(
             model_of(TWO_MODES.source), None, _two_modes(rng, (4, 500)), seed=1, escalate=True
@@ -251,6 +265,16 @@ class TestDoubt:
     def bridged(self, fit: Draws, case: str = "gaussian") -> BridgeRun:
         one = CASES[case]
         return stanct.bridge(one.model, one.exact.data, fit, search=False, seed=1)
+
+    def test_lp_of_nearly_the_same_program(self, rng: np.random.Generator) -> None:
+        """A change that moves lp__ by a thousandth is told from rounding, which follows nothing."""
+        fit = _line(rng, (4, 200))
+        density = CASES["gaussian"].model.density(LINE.data)
+        own = density.log_densities(fit["b"].reshape(-1, 2)).reshape(4, 200)
+        moved = own + 1e-3 * fit["b"][..., 1]
+        assert self.bridged({**fit, "lp__": moved}).warnings == ("program",)
+        rounded = own + rng.uniform(-0.05, 0.05, own.shape)
+        assert self.bridged({**fit, "lp__": rounded}).is_reliable
 
     def test_lp_of_another_program(self, rng: np.random.Generator) -> None:
         fit = _line(rng, (4, 200))

@@ -70,10 +70,10 @@ def test_stanc_leaves_the_layout(name: str, kind: str, cmdstan_home: Home, tmp_p
 
 
 @pytest.mark.cmdstan
-@pytest.mark.parametrize("kind", ["joint", "pseudo_extended"])
-def test_stanc_sees_the_prior_of_our_parameters(
-    kind: str, cmdstan_home: Home, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    "kind", ["density", "joint", "pseudo_extended", "prior_likelihood", "weighted"]
+)
+def test_stanc_sees_the_priors(kind: str, cmdstan_home: Home, tmp_path: Path) -> None:
     code = generate(Program.from_file(PROGRAMS / "regression.stan"), kind)
     assert "no priors" not in told_by_stanc(cmdstan_home, tmp_path, code, "--warn-pedantic")
 

@@ -201,6 +201,27 @@ def test_what_makes_no_comparison(nested: list[stanct.TemperedRun]) -> None:
             compare(*nested, observed="y", prior=odd)  # pyright: ignore[reportArgumentType]
     with pytest.raises(StanctError, match="3 different ones"):
         compare(*nested, observed="y", names=["a", "b", "a"])
+    told = {**nested[0].provenance, "ends": {"base": "null.stan"}}
+    with pytest.raises(StanctError, match="log of the ratio of two programs"):
+        compare(dataclasses.replace(nested[0], provenance=told), nested[1], observed="y")
+
+
+def test_a_run_of_the_prior_alone_is_no_model_of_the_data() -> None:
+    source = """
+    data { int prior_only; vector[2] y; }
+    parameters { real m; }
+    model { m ~ std_normal(); if (!prior_only) y ~ normal(m, 1); }
+    """
+    runs = [sample(source, {"prior_only": k, "y": [0, 1]}, f"m{k}", draws=60) for k in (0, 1)]
+    with pytest.raises(StanctError, match="different data: `prior_only` differs"):
+        compare(*runs, observed="y")
+
+
+def test_what_nobody_checked_is_said_of_a_comparison(nested: list[stanct.TemperedRun]) -> None:
+    lack = {"kind": "missing_constant", "line": 7, "parameters": ["b"], "improper": False}
+    told = {**nested[0].provenance, "omissions": [lack]}
+    found = compare(dataclasses.replace(nested[0], provenance=told), nested[1], observed="y")
+    assert found.notes[0].startswith("columns1: nobody checked that line 7 is normalised.")
 
 
 def test_notes_say_what_could_not_be_checked(nested: list[stanct.TemperedRun]) -> None:
@@ -408,7 +429,7 @@ def test_runs_bridges_and_folders_together(
 
 def test_factors_are_told_as_factors() -> None:
     factor = stanct.BayesFactor(np.log(12.3), 0.2134)
-    assert factor.in_words == "BF 12.3 (95 %: 8.1 to 18.7)"
+    assert factor.in_words == "BF 12.3 (numerical 95 %: 8.1 to 18.7)"
     assert factor.value == pytest.approx(12.3)
     assert factor.value_interval == pytest.approx((8.096, 18.69), rel=1e-3)
     assert repr(factor).endswith("log BF 2.5096 ± 0.2134: evidence positive, for the first")
@@ -419,5 +440,7 @@ def test_factors_are_told_as_factors() -> None:
         "evidence not worth more than a bare mention"
     )
     huge = stanct.BayesFactor(2000.0, 1.0)
-    assert huge.in_words.startswith("BF 3.9e868 ") and huge.value == np.inf
-    assert stanct.BayesFactor(-12.0, 0.0).in_words.startswith("BF 6.1e-6")
+    assert huge.in_words.startswith("BF 3.88e868 ") and huge.value == np.inf
+    assert stanct.BayesFactor(-12.0, 0.0).in_words.startswith("BF 6.14e-6")
+    exact = stanct.BayesFactor(9.4, 0.0015)
+    assert exact.in_words == "BF 1.209e4 (numerical 95 %: 1.205e4 to 1.212e4)"

@@ -55,6 +55,17 @@ def test_log_z_and_means_are_exact(name: str, seed: int, tmp_path: Path) -> None
     assert CoupledRun.load(tmp_path / "run").evidence == longer.evidence
 
 
+def test_two_modes_by_the_extended_hamiltonian() -> None:
+    """A Gaussian over both modes is wide where no power of the density has draws."""
+    source = """parameters { vector[2] x; } model {
+    target += log_mix(0.3, normal_lpdf(x | 6, 1), normal_lpdf(x | -6, 1)); }"""
+    model, method = stanct.temper(source), stanct.ExtendedHamiltonian()
+    runs = [model.sample(None, method, draws=800, seed=s, progress=False) for s in (1, 2, 3)]
+    found = [run.bare_evidence for run in runs]
+    assert np.mean([one.std_error for one in found]) < 0.2
+    assert max(abs(one.log_z) / one.std_error for one in found) < 4
+
+
 @LONG
 @pytest.mark.cmdstan
 @pytest.mark.parametrize("name", METHODS)

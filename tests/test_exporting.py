@@ -128,6 +128,10 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
     assert run.bare_evidence.std_error < 0.12
     assert run.bare_evidence.log_z == pytest.approx(LOG_Z, abs=4 * run.bare_evidence.std_error)
     assert run.engine == "cmdstan"
+    if not exported.name.startswith("pseudo"):
+        assert run.base is not None
+        x = np.stack([run.variables["mu"], np.log(run.variables["tau"])], axis=-1)
+        np.testing.assert_allclose(run.base.unwhiten(run.z), x, rtol=1e-9, atol=1e-9)
     tau = run.expect("tau")
     assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
     assert "log Z" in str(run.report())
@@ -239,6 +243,28 @@ def test_a_kind_with_large_errors_names_one_with_small_errors(
     assert 0 < script.index("promises") < script.index("cmdstan_model(")
 
 
+def test_the_better_of_two_bases_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that of ADVI promises too little, and not elsewhere."""
+    runs: dict[str, Any] = {}
+
+    def sampled(*given: Any, **options: Any) -> Any:
+        run = sampling.sample(*given, **options)
+        if run.method == "extended_hamiltonian":  # and not the joint run that a warning names
+            runs[options.get("base", "own")] = run
+        return run
+
+    monkeypatch.setattr(exporting, "sample", sampled)
+    model = stanct.temper(SOURCE)
+    model.export(tmp_path / "one", DATA, "extended_hamiltonian", seed=1)
+    assert set(runs) == {"own"}
+    monkeypatch.setattr(exporting, "MOST_ERROR", 0.0)
+    with pytest.warns(UserWarning, match="standard error"):
+        model.export(tmp_path / "two", DATA, "extended_hamiltonian", seed=1)
+    assert set(runs) == {"own", "pilot"}
+    best = min(runs.values(), key=lambda run: run.bare_evidence.std_error)
+    assert given(tmp_path / "two")["ct_base_mean"] == pytest.approx(best.base.dense().mean)
+
+
 def test_kinds_without_log_z(tmp_path: Path) -> None:
     model = stanct.temper(SOURCE, prefix="tempered_")
     for kind in ("density", "weighted"):
@@ -266,22 +292,75 @@ def test_threads_where_the_program_has_them(tmp_path: Path) -> None:
     assert "stan_threads = TRUE" in (tmp_path / "run.R").read_text()
 
 
-def test_other_draws_are_refused(exported: Path, tmp_path: Path) -> None:
-    if not exported.name.startswith("joint"):
-        pytest.skip("one kind suffices")
-    (file,) = [f for f in (exported / "output").glob("chain_1.csv")]
-    lines = file.read_text().splitlines()
-    place = lines[0].split(",").index("ct_delta")
-    rows = [line.split(",") for line in lines[1:]]
-    for row in rows:
-        row[place] = "0.5"
-    text = "\n".join([lines[0], *(",".join(row) for row in rows)])
-    (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(stanct.StanctError, match="other log densities"):
-        stanct.import_run(exported, tmp_path)
-    (tmp_path / "a.csv").write_text(text.replace("ct_u", "own_u"))
-    with pytest.raises(stanct.StanctError, match="has no"):
-        stanct.import_run(exported, tmp_path)
+def bumped_bias(data: dict[str, Any], record: dict[str, Any]) -> None:
+    data["ct_bias"] = (np.array(data["ct_bias"]) + np.arange(data["ct_K"])).tolist()
+
+
+def other_data(data: dict[str, Any], record: dict[str, Any]) -> None:
+    own = json.loads(record["target"]["data"])
+    record["target"]["data"] = json.dumps(own | {"y": [*own["y"][:-1], 9.0]})
+
+
+def no_bias(data: dict[str, Any], record: dict[str, Any]) -> None:
+    del data["ct_bias"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (bumped_bias, "have other weights(?s:.)*Later exports to the same folder"),
+        (other_data, "have other log densities(?s:.)*the files that the program in this folder"),
+        (no_bias, "data.json of the export has no `ct_bias`"),
+    ],
+)
+def test_draws_of_other_exports_are_refused(
+    exported: Path, change: Any, message: str, tmp_path: Path
+) -> None:
+    """Such as the draws of an earlier export to the same folder."""
+    data, record = given(exported), json.loads((exported / "export.json").read_text())
+    change(data, record)
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    (tmp_path / "export.json").write_text(json.dumps(record))
+    with pytest.raises(stanct.StanctError, match=message):
+        stanct.import_run(tmp_path, exported / "output")
+
+
+def table(file: Path) -> list[list[str]]:
+    return [line.split(",") for line in file.read_text().splitlines()]
+
+
+def test_files_that_are_not_whole(exported: Path, tmp_path: Path) -> None:
+    rows = table(exported / "output" / "chain_1.csv")
+
+    def imported(*lines: list[str]) -> stanct.EvidenceRun:
+        (tmp_path / "a.csv").write_text("".join(",".join(line) + "\n" for line in lines))
+        return stanct.import_run(exported, tmp_path, seed=1)
+
+    ours = next(k for k, name in enumerate(rows[0]) if name in ("ct_u", "ct_u.1"))
+    renamed = [name.replace("ct_u", "own_u") for name in rows[0]]
+    with pytest.raises(stanct.StanctError, match=r"a\.csv has no `ct_u`"):
+        imported(renamed, *rows[1:])
+    broken = [*rows[5][:ours], "nan", *rows[5][ours + 1 :]]
+    with pytest.raises(
+        stanct.StanctError, match=r"no finite number in row 5 of the table \S+a\.csv"
+    ):
+        imported(*rows[:5], broken, *rows[6:])
+    with pytest.raises(stanct.StanctError, match="has 3 draws of each chain"):
+        imported(*rows[:4])
+    without = [[*row[:ours], *row[ours + 1 :]] for row in rows]
+    with pytest.raises(stanct.StanctError, match=r"`ct_u`|finite|shape"):
+        imported(*without)
+    with pytest.raises(stanct.StanctError, match="No files"):
+        stanct.import_run(exported, [])
+
+
+def test_a_chain_that_was_killed_is_told(exported: Path, tmp_path: Path) -> None:
+    for file in (exported / "output").glob("*.csv"):
+        text = file.read_text()
+        (tmp_path / file.name).write_text(text[:9000] if file.name == "chain_2.csv" else text)
+    with pytest.warns(UserWarning, match=r"Draws are left out.*chain_2\.csv has \d+ draws"):
+        run = stanct.import_run(exported, tmp_path, seed=1)
+    assert run.chains == 3
 
 
 @LONG

@@ -638,6 +638,116 @@ def test_what_is_rejected_by_parameters_alone_is_said(model: str, said: bool) ->
     assert [(one.kind, one.line) for one in found] == [("missing_constant", 4)] * said
 
 
+@pytest.mark.parametrize(
+    ("parameters", "model", "found"),
+    [
+        ("vector[n] b;", "for (t in 2:n) b[t] ~ normal(b[t - 1], 1);", "improper:1"),
+        ("vector[n] b;", "b[2:n] ~ normal(b[1:(n - 1)], 1);", "improper:1"),
+        ("vector[n] b;", "b[1] ~ normal(0, 5); b[2:] ~ normal(0, 1);", ""),
+        ("vector[n] b;", "for (t in 1:n) b[t] ~ normal(0, 1);", ""),
+        ("array[3] real b;", "for (t in 1:2) b[t] ~ normal(0, 1);", "improper:3"),
+        ("vector[3] b;", "b[1] ~ normal(0, 1); b[3] ~ normal(0, 1);", "improper:2"),
+        ("matrix[2, 3] b;", "b[1] ~ normal(0, 1);", "improper:2"),
+        ("matrix[2, 3] b;", "for (i in 1:2) for (j in 1:3) b[i, j] ~ normal(0, 1);", ""),
+        ("vector[3] b;", "b[1] ~ normal(0, 1); b ~ normal(0, 1);", ""),
+        ("vector[3] b;", "b[{1, 2}] ~ normal(0, 1);", ""),  # may be all that there are
+        ("vector<lower=0, upper=1>[3] b;", "b[1] ~ beta(2, 2);", ""),
+        ("ordered[2] b;", "b[1] ~ normal(-1, 1); b[2] ~ normal(1, 1);", "missing_constant"),
+        ("real b;", "for (k in 1:n) b ~ normal(0, 1);", "missing_constant"),
+        ("real b;", "for (k in 1:n) b ~ normal(k, 1);", ""),
+    ],
+)
+def test_elements_without_a_prior_are_named(parameters: str, model: str, found: str) -> None:
+    source = f"data {{ int n; }} parameters {{ {parameters} }} model {{ {model} }}"
+    told = omissions(Program.from_source(source))
+    kind, _, place = found.partition(":")
+    assert [one.kind for one in told] == [kind] * bool(kind)
+    if place:
+        assert told[0].sentence.startswith(f"`b[{place}]` has no prior") and told[0].improper
+
+
+def test_data_tell_which_elements_have_no_prior() -> None:
+    source = """
+    data { int n; int m; } parameters { vector[n] b; } model { b[1:m] ~ normal(0, 1); }
+    """
+    assert omissions(Program.from_source(source)) == ()
+    assert target_of(source, {"n": 3, "m": 3}).omissions == ()
+    (told,) = target_of(source, {"n": 3, "m": 2}).omissions
+    assert told.improper and told.sentence.startswith("`b[3]` has no prior")
+
+
+SWITCHED = """
+data { int kind; int N; vector[N] y; }
+parameters { real m; real<lower=0> s; }
+model {
+  if (kind == 1) m ~ normal(0, 1);
+  else if (kind == 2 && N > 0) {
+    m ~ cauchy(0, 1);
+  }
+  if (!(kind == 3)) s ~ exponential(1); else {
+    s ~ normal(0, 1);
+  }
+  y ~ normal(m, s);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "found"),
+    [
+        (0, 2, [("improper", 3, ("m",))]),
+        (1, 2, []),
+        (2, 2, []),
+        (2, 0, [("improper", 3, ("m",))]),
+        (3, 2, [("improper", 3, ("m",)), ("half_prior", 10, ("s",))]),
+    ],
+)
+def test_data_tell_which_priors_a_program_has(kind: int, n: int, found: list[Any]) -> None:
+    target = target_of(SWITCHED, {"kind": kind, "N": n, "y": [0.5] * n})
+    told = [(one.kind, one.line, one.parameters) for one in target.omissions]
+    assert told == found
+    written = [one.kind for one in omissions(Program.from_source(SWITCHED))]
+    assert written == ["half_prior"]  # any branch may be taken
+
+
+FORWARD = """
+data { int T; vector[T] y; } parameters { array[2] simplex[2] q; vector[2] m; }
+model {
+  array[T] vector[2] g; vector[2] each; m ~ normal(0, 1);
+  for (k in 1:2) g[1, k] = START normal_lpdf(y[1] | m[k], 1);
+  for (t in 2:T) for (k in 1:2) {
+    for (j in 1:2) each[j] = g[t - 1, j] + log(q[j, k]) + normal_lpdf(y[t] | m[k], 1);
+    g[t, k] = log_sum_exp(each);
+  }
+  target += log_sum_exp(g[T]);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (FORWARD.replace("START", "-log(2) +"), False),
+        (FORWARD.replace("START", ""), True),  # log Z lacks the log of a half
+        ("data { int n; } parameters { real<lower=0, upper=1> p; } model { vector[9] l; "
+         "for (k in 1:9) l[k] = k < n ? negative_infinity() : binomial_lpmf(n | k, p);"
+         "target += log_sum_exp(l); }", True),
+        ("data { int n; } parameters { real<lower=0, upper=1> p; } model { vector[9] l; "
+         "for (k in 1:9) l[k] = k < n ? negative_infinity() : -log(9) + binomial_lpmf(n | k, p); "
+         "target += log_sum_exp(l); }", False),
+        ("data { real y; } parameters { simplex[2] w; } model { vector[2] l = log(w); "
+         "for (k in 1:2) l[k] += normal_lpdf(y | k, 1); target += log_sum_exp(l); }", False),
+        ("data { int y; } parameters { real m; } model { m ~ normal(0, 1); "
+         "target += log_sum_exp(poisson_lpmf(y | 1), poisson_lpmf(y | exp(m))); }", True),
+    ],
+)  # fmt: skip
+def test_mixtures_without_weights_are_said(source: str, said: bool) -> None:
+    found = omissions(Program.from_source(source))
+    assert [one.kind for one in found] == ["missing_constant"] * said
+    if said:
+        assert "target += log_sum_exp(" in found[0].statement
+
+
 # Parameters and a model with constants of its own.
 TWO = "vector<lower=0>[2] x;", "x ~ normal(0, 1); "
 ONE = "real<lower=0> x;", "x ~ normal(0, 1); "

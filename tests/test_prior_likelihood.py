@@ -337,7 +337,7 @@ def test_a_users_function_gives_priors_to_all_its_variates(
 ) -> None:
     """As decov_lpdf of rstanarm does, which has data for its hyperparameters."""
     code = generate(Program.from_source(DECOV.format(suffix=suffix, call=call)), kind)
-    assert f"ct_log_prior += {call};" in code
+    assert f"  target += {call};" in code
 
 
 def test_a_sum_of_likelihoods_alone_is_taken() -> None:
@@ -372,7 +372,52 @@ def test_weighted_refuses_what_it_cannot_attribute() -> None:
     """
     with pytest.raises(UnsupportedError, match=r"and no density tells which part it is(?s:.)*Mark"):
         generate(Program.from_source(source % ""), "weighted")
-    for part in ("prior", "likelihood"):
+    for part, accumulator in (("prior", "target"), ("likelihood", "ct_log_likelihood")):
         marked = source.replace("mu ~ normal(0, 1);", "mu ~ normal(0, 1); y ~ normal(mu, 1);\n")
         code = generate(Program.from_source(marked % f" // stanct: {part}"), "weighted")
-        assert f"ct_log_{part} += loss(y, mu);" in code
+        assert f"{accumulator} += loss(y, mu);" in code
+
+
+ALONE = """
+data { int N; vector[N] y; }
+parameters { real m; real<lower=0> s; vector[N] e; }
+model {
+  real scale = 2; // of what is observed
+  // location
+  m ~ normal(0, 1); s ~ exponential(1); // and scale
+
+  // each by its own
+  for (n in 1 : N) { e[n] ~ std_normal(); }
+  // what is observed
+  y ~ normal(m + s * e, scale); // with errors
+}
+"""
+
+
+def test_priors_are_statements_of_the_model_and_keep_their_comments() -> None:
+    code = generate(Program.from_source(ALONE), "prior_likelihood")
+    own = code[code.index("  {\n") : code.index("generated quantities")].split("model {")
+    assert own[0].strip() == (
+        "{\n    real scale = 2; // of what is observed\n    // what is observed\n"
+        "    ct_log_likelihood += normal_lpdf(y | m + s * e, scale); // with errors\n  }\n}"
+    )
+    assert own[1].startswith(
+        "\n  // log p(theta), all constants kept: the prior\n  // location\n"
+        "  target += normal_lpdf(m | 0, 1); target += exponential_lpdf(s | 1); // and scale\n\n"
+        "  // each by its own\n  for (n in 1 : N) { target += std_normal_lpdf(e[n]); }\n"
+        "  // beta log p(y | theta)"
+    )
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        ("m ~ normal(0, 1);", "m ~ normal(0, scale);"),
+        ("y ~ normal(m", "m ~ normal(0, 3); if (target() < 9) y ~ normal(m"),
+        ("{ e[n] ~ std_normal(); }", "{ e[n] ~ std_normal(); y[n] ~ normal(m, 1); }"),
+    ],
+)
+def test_priors_that_do_not_stand_alone_are_collected(together: tuple[str, str]) -> None:
+    code = generate(Program.from_source(ALONE.replace(*together)), "prior_likelihood")
+    assert "ct_log_prior += exponential_lpdf(s | 1);" in code
+    assert "  target += ct_log_prior;" in code and "target += exponential" not in code

@@ -236,6 +236,19 @@ def test_mass_far_away_matters_by_its_squared_distance(
         assert looked.known["ridges"] == ("u",)
 
 
+@pytest.mark.parametrize(("mass", "some"), [(0.004, True), (0.002, False)])
+def test_mass_nearby_matters_as_much_as_some_at_three_deviations(mass: float, some: bool) -> None:
+    """A needle across the slices, 1.5 deviations away."""
+    source = """
+    data { real mass; } parameters { real u; real v; }
+    model {
+      target += log_mix(mass, normal_lpdf(u | 1.5, 0.3) + normal_lpdf(v | 0, 0.01),
+        std_normal_lpdf(u) + std_normal_lpdf(v));
+    }
+    """
+    assert bool(found(source, fit_of([0, 0], np.eye(2)), mass=mass).parts) == some
+
+
 @pytest.mark.parametrize(("dimension", "some"), [(1, False), (2, True), (31, False)])
 def test_dimensions(dimension: int, some: bool) -> None:
     source = "data { int n; } parameters { vector[n] x; } model { x ~ student_t(3, 0, 1); }"

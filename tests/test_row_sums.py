@@ -49,6 +49,10 @@ PRIORS = "a ~ normal(0, 1); beta ~ normal(0, 1); s ~ exponential(1); u ~ normal(
 # The model's likelihood, and what its function does.
 SUMS = {
     "vectors": ("y ~ normal(a + X * beta, s);", r"X\[start : end\] \* beta"),
+    "censored": (
+        "target += normal_lccdf(y | a + X * beta, s) + poisson_lcdf(c | exp(a));",
+        r"normal_lccdf\(y\[start : end\] \| a \+ X\[start : end\] \* beta, s\);.*poisson_lcdf\(c",
+    ),
     "groups": ("y ~ normal(a + u[group], s);", r"int group, .*u\[group\]"),
     "columns": ("y ~ normal(a + X[ : , 2] * beta[1] + 2 .* y / 3, s);", r"X\[ start : end , 2\]"),
     "increment": ("target += normal_lupdf(y | exp(X * beta) .* y, s);", r"normal_lpdf\(y\[start"),
@@ -165,6 +169,7 @@ STAYS = {
     "truncated": ("y ~ normal(a, s) T[-99, ];", "truncated"),
     "scalar": ("c[1] ~ poisson(s);", "no element for each row"),
     "users": ("target += f_lpdf(y | a);", "`f` is not known"),
+    "users' probability": ("target += g_lccdf(y | a);", "`g` is not known"),
     "target": ("for (n in 1 : N) if (target() < 9) y[n] ~ normal(a, s);", "`target` reads"),
     "prior": (
         "for (n in 1 : N) { real m = a * y[n]; beta ~ multi_normal(rep_vector(m, K), "
@@ -177,7 +182,10 @@ STAYS = {
 @pytest.mark.parametrize("name", STAYS)
 def test_what_is_no_sum_stays_and_says_where_and_why(name: str) -> None:
     likelihood, why = STAYS[name]
-    functions = "functions { real f_lpdf(vector y, real a) { return normal_lpdf(y | a, 1); } }"
+    functions = (
+        "functions { real f_lpdf(vector y, real a) { return normal_lpdf(y | a, 1); } "
+        "real g_lccdf(vector y, real a) { return normal_lccdf(y | a, 1); } }"
+    )
     read = Program.from_source(program(likelihood, functions))
     with pytest.raises(ProgramError, match=re.escape(why)) as caught:
         row_sums(read)

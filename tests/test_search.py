@@ -41,6 +41,7 @@ from stanct.bases.search import (
     search,
 )
 from stanct.bases.surroundings import surroundings
+from stanct.common.arrays import Array
 from stanct.engines.embedded import Nuts
 from stanct.path.mixture import MixtureBase
 from stanct.runs.diagnostics import FOUND_AGAIN
@@ -536,7 +537,28 @@ def test_equations_that_become_slow_far_away() -> None:
     exact = np.log(np.trapezoid(np.exp(log_p), k))
     assert run.evidence.log_z == pytest.approx(exact, abs=4 * run.evidence.std_error)
     assert run.evidence.std_error < 0.02
-    assert run.provenance["survey"]["radius"] == 6
+    assert run.provenance["survey"]["radius"] == 2
+    (searched,) = [one for one in run.road.makers if one["maker"] == "ascents"]
+    assert searched["gradients"] + searched["evaluations"] < 8000  # .1 million of cheap densities
+
+
+def test_nothing_is_asked_for_out_of_reach() -> None:
+    """Scans, outskirts, what is around a mode, and starts around it, with a mode far out."""
+    asked, sd = list[Array](), np.array([1.0, 0.5, 0.5, 0.5])
+
+    def density(x: Array) -> tuple[float, Array]:
+        asked.append(x.copy())
+        offset = (x - 3) / sd**2
+        return -0.5 * float((x - 3) @ offset), -offset
+
+    reached = FunctionDensity(density, 4)
+    found = search(reached, np.random.SeedSequence(1), reach=2.0)
+    (fit,) = found.fits
+    assert fit.mean == pytest.approx(3 * np.ones(4), abs=1e-3)
+    surroundings(reached.log_densities, fit, [fit], np.random.default_rng(1), 2.0)
+    # Within reach of the mode, or three of its standard deviations; ascents step farther by less.
+    farthest = np.abs(asked).max(axis=0)
+    assert np.all((farthest > 4.9) & (farthest < [7.5, 6.5, 6.5, 6.5])), farthest
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,9 @@ def test_nothing_is_asked_beyond_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     find_tails(density, ("x",), [fit], np.random.SeedSequence(1))
     assert max(asked) > 30
     asked.clear()
-    tails = find_tails(density, ("x",), [fit], np.random.SeedSequence(1), reach=6.0)
-    assert 4 < max(asked) <= 6
-    assert not np.isnan([weight for weight, _ in tails.parts]).any()
+    tails = find_tails(density, ("x",), [fit], np.random.SeedSequence(1), reach=20.0)
+    assert 12 < max(asked) <= 20
+    assert tails.parts and not np.isnan([weight for weight, _ in tails.parts]).any()
+    asked.clear()  # no tail that is within reach is heavy
+    tails = find_tails(density, ("x",), [fit], np.random.SeedSequence(1), reach=2.0)
+    assert asked == [0.0] and not tails.parts

@@ -360,9 +360,9 @@ def test_a_mode_among_many_small_ones_has_a_share() -> None:
     table = {"weight": np.array([1.0, 0.0]), "std_error": np.zeros(2), "pilot_weight": pilots}
     found = modes_check(table, "Run longer.")
     assert not found.passed and found.value == 0 and "Mode 2 has 0" in found.message
-    alone = {"weight": [1.0], "std_error": [0.0], "pilot_weight": [1.0]}
+    alone = {"weight": np.ones(1), "std_error": np.zeros(1), "pilot_weight": np.ones(1)}
     told = "Mode 1 has 100% of the weight, and had 0.016% by the search's rough measure"
-    most = {"weight": [0.9999], "std_error": [0.0], "pilot_weight": [0.000159]}
+    most = {**alone, "weight": np.array([0.9999]), "pilot_weight": np.array([0.000159])}
     assert told in modes_check(most, "").message and modes_check(alone, "").passed
     table["weight"] = np.array([0.5, 0.5])
     assert modes_check(table, "").passed and np.isfinite(modes_check(table, "").value)

@@ -37,7 +37,7 @@ def test_generated_programs_pass(name: str, kind: str) -> None:
         ("pseudo_extended", "log_sum_exp(ct_log_weight)", "max(ct_log_weight)"),
         ("pseudo_extended", "ct_log_g - ct_bias", "ct_log_g"),
         ("pseudo_extended", "(ct_most_beta - ct_least_beta)", "1"),
-        ("prior_likelihood", "ct_log_prior += normal_lpdf(mu | 0, 5);", ""),
+        ("prior_likelihood", "target += normal_lpdf(mu | 0, 5);", ""),
         ("extended_hamiltonian", "ct_xi_knots, ct_beta_at", "ct_xi_knots, square(ct_beta_at)"),
         ("extended_hamiltonian", "target += -ct_between_knots", "target += ct_between_knots"),
         ("weighted", "target += ct_weight *", "target += ct_weight ^ 2 *"),

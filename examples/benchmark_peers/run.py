@@ -90,11 +90,13 @@ def tables(rows: list[dict[str, str]]) -> str:
                 for name in ("error", "std_error", "gradients", "densities", "seconds")
             )
             price = float(np.mean(error**2) * seconds.mean())
+            all_of = len(by_peer[peer])
+            runs = f"{len(good)}" if len(good) == all_of else f"{len(good)} of {all_of}"
             unit = price if peer == "stanct" else unit
             shown = "–" if np.isnan(bar).all() else f"{np.nanmean(bar):.3f}"
             ratio = "–" if np.isnan(unit) else f"{price / unit:,.1f}"
             lines.append(
-                f"| {peer} | {len(good)} | {np.sqrt(np.mean(error**2)):.3f} | {shown} "
+                f"| {peer} | {runs} | {np.sqrt(np.mean(error**2)):.3f} | {shown} "
                 f"| {gradients.mean():,.0f} | {densities.mean():,.0f} | {seconds.mean():.1f} "
                 f"| {ratio} |"
             )

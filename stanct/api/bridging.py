@@ -14,6 +14,7 @@ from stanct.api.model import TemperedModel
 from stanct.api.sampling import sample
 from stanct.api.tempering import temper
 from stanct.bases.pilots import Piloted
+from stanct.bases.search import NOTHING, Search
 from stanct.bases.unseen import unseen_modes
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import SamplingError, StanctError, counted
@@ -264,7 +265,7 @@ class _Bridging:
         self.ledger.lap("bridge")
         # The search runs on the embedded engine.
         searching = self.settings.search and not self.target.by_cmdstan
-        unseen = self._search(x.reshape(-1, dimension)) if searching else None
+        unseen, looked = self._search(x.reshape(-1, dimension)) if searching else (None, NOTHING)
         base = fitted_normal(x.reshape(-1, dimension))
         score = self._score(x, base) if searching and dimension <= MOST_SCORED else None
         run = BridgeRun(
@@ -280,7 +281,7 @@ class _Bridging:
             reshuffled=np.array(reshuffled),
             log_density=log_density,
             lp=lp,
-            provenance={**self._provenance(chains, draws, lost, unseen), "score": score},
+            provenance={**self._provenance(chains, draws, lost, unseen, looked), "score": score},
         )
         searched = self.settings.search
         run = noting_beyond(run, self.target, self.ledger, by_gradients=searched)
@@ -327,19 +328,24 @@ class _Bridging:
         worst, limit = score_error(z, (slopes @ base.scale).reshape(z.shape))
         return {"worst": worst, "limit": limit} if np.isfinite(limit) else None
 
-    def _search(self, x: Array) -> Piloted:
-        found = unseen_modes(self.target, x, self.seeds("search"), Nuts())
+    def _search(self, x: Array) -> tuple[Piloted, Search]:
+        found, looked = unseen_modes(self.target, x, self.seeds("search"), Nuts())
         self.ledger.gradients += found.gradients
         self.ledger.evaluations += found.evaluations
         self.ledger.lap("search")
-        return found
+        return found, looked
 
     def _provenance(
-        self, chains: int, draws: int, lost: float, unseen: Piloted | None
+        self, chains: int, draws: int, lost: float, unseen: Piloted | None, looked: Search
     ) -> dict[str, Any]:
         self.ledger.lap("variables")
         masses = [fit.log_evidence for fit in unseen.fits] if unseen else []
-        log_mass = float(log_sum_exp(np.array(masses))) if masses else None
+        searched = {
+            "modes": len(masses),
+            "log_mass": float(log_sum_exp(np.array(masses))) if masses else None,
+            "ascents": looked.ascents + looked.astray,
+            "radius": looked.radius,
+        }
         return {
             **self.target.origin,
             "settings": {"chains": chains, "draws": draws, "seed": self.seeds.seed},
@@ -347,7 +353,7 @@ class _Bridging:
             "fit": self.draws.origin,
             "lost": lost,
             "divergent": self.draws.divergent,
-            "search": None if unseen is None else {"modes": len(masses), "log_mass": log_mass},
+            "search": None if unseen is None else searched,
             "interrupted": False,
             **self.ledger.record(),
             **stamp(),

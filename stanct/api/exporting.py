@@ -54,6 +54,8 @@ AIM, MOST_ERROR = 0.05, 0.1
 TAIL = "pareto_k"
 # Kept draws of each chain in the run that fits base and bias.
 PILOT_DRAWS, PILOT_WARMUP = 800, 300
+# The base of the extended Hamiltonian where its own promises too little.
+WIDE_BASE = "pilot"
 # Draws of the base that tell the share of it at which the density vanishes.
 PROBES = 2000
 # Quantities of the generated program between whose averages log Z lies, without prefix.
@@ -201,6 +203,11 @@ def _enough(run: EvidenceRun, pairs: PairEstimator) -> tuple[int, float]:
     return draws, error / math.sqrt(draws)
 
 
+def _promise(run: CoupledRun) -> tuple[bool, float]:
+    """Whether few draws carry log Z, and the error that the scripts would have; less is better."""
+    return TAIL in _failed(run), _enough(run, run.estimator)[1]
+
+
 def _fitted(target: ProgramTarget, run: Run | None, seeds: Seeds) -> TemperedRun:
     """The run itself if its path begins at a Gaussian, or a short one from its moments."""
     if isinstance(run, TemperedRun) and run.base.is_gaussian and isinstance(run.bias, Bias):
@@ -247,7 +254,11 @@ def _coupled(
     if isinstance(run, CoupledRun) and run.method == own.name:
         fitted = run
     else:
-        fitted = sample(target, own, **_options(run, seeds))
+        options = _options(run, seeds)
+        fitted = sample(target, own, **options)
+        if not from_prior and "base" not in options and _promise(fitted) > (False, MOST_ERROR):
+            # Of several modes, that of ADVI may have too small a share.
+            fitted = min(fitted, sample(target, own, **options, base=WIDE_BASE), key=_promise)
     target = _form_of(target, fitted)
     program = (FromPrior if from_prior else OnPlateau)(target, fitted.base.dense())
     # Chains begin where those of the fit were, far apart.

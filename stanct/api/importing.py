@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from stanct.api.exporting import FORMAT
 from stanct.api.tempering import recorded_target
 from stanct.common.arrays import Array
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, counted
 from stanct.common.seeds import Seeds, fresh_seed
 from stanct.engines.embedded import STATISTICS, DrawBlock
+from stanct.estimates.naming import label
 from stanct.path.bias import Bias, CopyBias
 from stanct.path.coupled import CoupledBias
-from stanct.path.gaussian import GaussianBase
+from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.runs.coupled import CoupledRun
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.foreign import ForeignFit, read_draws
+from stanct.runs.foreign import ROUNDING, ForeignFit, read_draws
 from stanct.runs.pseudo_extended import PseudoExtendedRun
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers._copies import BASE_DRAWS as COPY_BASE_DRAWS
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._job import Job, Plan
-from stanct.samplers._method import Method, refuse_other_densities
+from stanct.samplers._method import Method
 from stanct.samplers._nuts import generated
 from stanct.samplers.extended_hamiltonian import ExtendedHamiltonian
 from stanct.samplers.joint import BASE_DRAWS, Joint
@@ -37,8 +39,9 @@ from stanct.samplers.pseudo_extended import PseudoExtended
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.execution import executing
 
-CMDSTAN = "cmdstan"
+CMDSTAN, LEAST_DRAWS = "cmdstan", 10
 _AGAIN = "Pass a folder that model.export or `stanct export` wrote."
+_OWN_FILES = "Pass the files that the program in this folder wrote, with its data.json."
 
 
 def import_run(
@@ -65,14 +68,30 @@ def import_run(
     ------
     StanctError
         The folder is no export, its program gives no log Z, or the files have other draws.
+
+    Warns
+    -----
+    UserWarning
+        Draws of the files are left out, as of a chain that was killed.
     """
     kind, target, given = _read(Path(folder))
-    draws = read_draws(os.fspath(files) if isinstance(files, str | os.PathLike) else list(files))
+    given_files = os.fspath(files) if isinstance(files, str | os.PathLike) else list(files)
+    if not given_files:
+        raise StanctError("No files of draws are given.", remedy=_OWN_FILES)
+    draws = read_draws(given_files)
     found = _Found(kind, target, given, draws)
-    make, method = _MAKERS[kind], _METHODS[kind]()
+    make, method, copies = _MAKERS[kind], _METHODS[kind](), ()
     if isinstance(method, PseudoExtended):
-        method = PseudoExtended(copies=int(given["N"]))
-    chains, count = found.of_ours("u").shape[:2]
+        copies = (found.size("N"),)
+        method = PseudoExtended(copies=copies[0])
+    chains, count = found.of_ours("u", *copies).shape[:2]
+    if count < LEAST_DRAWS:
+        raise StanctError(
+            f"{draws.has} {counted(count, 'draw')} of each chain.",
+            remedy=f"A run needs {LEAST_DRAWS}, and its checks need hundreds.",
+        )
+    if draws.lost > 0:
+        warnings.warn(f"Draws are left out of the run: {draws.origin}.", stacklevel=2)
     plan = Plan(chains, count, 0, base=found.base)
     seed = fresh_seed() if seed is None else seed
     with executing(target, method.name, {}, seed=seed, progress=False) as execution:
@@ -123,79 +142,132 @@ class _Found:
     @property
     def base(self) -> GaussianBase:
         """The base, or what only gives coordinates on the path from the prior."""
-        if "base_mean" not in self.given:
+        if self.kind == "prior_likelihood":
             dimension = self.target.density.dimension
             return GaussianBase(np.zeros(dimension), np.eye(dimension))
-        scale = np.array(self.given["base_scale"], float)
-        whole = scale if self.given["is_dense"] else np.diag(scale[:, 0])
-        return GaussianBase(np.array(self.given["base_mean"], float), whole)
+        scale = self.array("base_scale")
+        whole = scale if self.size("is_dense") else np.diag(scale[:, 0])
+        return GaussianBase(self.array("base_mean"), whole)
 
     def array(self, name: str) -> Array:
-        """A vector of the program's data."""
+        """An array of the program's data."""
+        if name not in self.given:
+            raise StanctError(
+                f"data.json of the export has no `{self.target.prefix}{name}`.", remedy=_AGAIN
+            )
         return np.array(self.given[name], float)
 
-    def of_ours(self, name: str) -> Array:
-        """Draws of a name that the program adds, shape (chains, draws, ...)."""
-        found = self.draws.variables.get(self.target.prefix + name)
-        if found is None:
-            raise StanctError(
-                f"{self.draws.has} no `{self.target.prefix}{name}`.",
-                remedy="Pass the files that the exported program wrote.",
-            )
+    def size(self, name: str) -> int:
+        """An integer of the program's data."""
+        return int(self.array(name))
+
+    def of_ours(self, name: str, *shape: int) -> Array:
+        """Draws of a name that the program adds, shape (chains, draws, *shape)."""
         # In the order in which a saved run has them, for the same sums to the last digit.
-        return np.ascontiguousarray(found, float)
+        return np.ascontiguousarray(self._drawn(self.target.prefix + name, shape))
+
+    def _drawn(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Draws of a variable of the program, all finite, shape (chains, draws, *shape)."""
+        found = self.draws.variables.get(name)
+        if found is None:
+            raise StanctError(f"{self.draws.has} no `{name}`.", remedy=_OWN_FILES)
+        values = np.asarray(found, float)
+        if values.shape[2:] != shape:
+            raise StanctError(
+                f"{self.draws.has} `{name}` of the shape {values.shape[2:]}, and the export's is "
+                f"of the shape {shape}.",
+                remedy=_OWN_FILES,
+            )
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            chain, draw, *index = map(int, bad[0])
+            raise StanctError(
+                f"`{label(name, index)}` is no finite number in {self.draws.place(chain, draw)}.",
+                remedy="Pass the file as CmdStan wrote it, or without this chain.",
+            )
+        return values
 
     @property
     def statistics(self) -> dict[str, Array]:
         """Statistics of NUTS."""
-        found = self.draws.variables
-        return {n: np.asarray(found[n]) for n in STATISTICS if n in found}
+        return {name: self._drawn(name, ()) for name in STATISTICS}
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The parameters of the target's form of the program, in its order."""
+        shapes = self.target.parameter_shapes
+        return {name: self._drawn(name, shape) for name, shape in shapes.items()}
 
     @property
     def users(self) -> dict[str, Array]:
         """The user's variables."""
         named = {n: v for n, v in self.draws.variables.items() if not n.endswith("__")}
-        return self.target.user_variables(named)
+        return self.target.user_variables(named | self.parameters)
 
-    def check(self, z: Array, delta: Array) -> None:
-        """Raise an error unless δ is the target's, z of shape (n, D)."""
-        densities = self.target.density.log_densities(self.base.unwhiten(z))
-        refuse_other_densities(self.base.delta(z, densities), delta)
+    def check(self, z: Array, log_target: Array) -> None:
+        """Raise an error unless the target has these log densities of z, of shape (n, D)."""
+        own = self.target.density.log_densities(self.base.unwhiten(z))
+        self._same(own + self.base.log_det_scale, log_target, "log densities")
+
+    def check_weights(self, name: str, own: Array) -> None:
+        """Raise an error unless the draws have these weights, (chains, draws), by the bias."""
+        self._same(own[:, -1], self.of_ours(name, *own.shape[2:])[:, -1], "weights")
+
+    def _same(self, own: Array, drawn: Array, what: str) -> None:
+        if not np.allclose(own, drawn, rtol=ROUNDING, atol=ROUNDING):
+            raise StanctError(
+                f"{self.draws.has} other {what} at the last draws of the chains than the program, "
+                "the data and the bias of the export give.",
+                remedy=f"{_OWN_FILES} Later exports to the same folder have another bias.",
+            )
 
 
 def _joint(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]]:
-    z, delta = found.of_ours("z"), found.of_ours("delta")
-    found.check(z[:, -1], delta[:, -1])
+    z, delta = found.of_ours("z", found.size("D")), found.of_ours("delta")
+    found.check(z[:, -1], standard_log_density(z[:, -1]) - delta[:, -1])
+    beta, bias = found.array("bias_beta"), found.array("bias")
+    along = CoupledBias(beta, beta, bias, np.zeros(beta.size))
+    found.check_weights("log_weight_base", -along.log_mass(-delta))
     return TemperedRun, {
         "z": z,
         "delta": delta,
         "beta": expit(found.of_ours("u")),
         "base_delta": job.base_delta(found.base, BASE_DRAWS * delta.size, "final"),
-        "bias": Bias(found.array("bias_beta"), found.array("bias")),
+        "bias": Bias(beta, bias),
         "variables": found.users,
     }
 
 
 def _copies(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]]:
-    z, delta = np.swapaxes(found.of_ours("z"), 2, 3), found.of_ours("delta")
-    found.check(z[:, -1].reshape(-1, z.shape[-1]), delta[:, -1].ravel())
-    names = ("bias_beta", "bias", "log_g")
+    count, dimension = found.size("N"), found.size("D")
+    z = np.swapaxes(found.of_ours("z", dimension, count), 2, 3)
+    delta = found.of_ours("delta", count)
+    last = z[:, -1].reshape(-1, dimension)
+    found.check(last, standard_log_density(last) - delta[:, -1].ravel())
+    beta = expit(found.of_ours("u", count))
+    bias = CopyBias(*(found.array(name) for name in ("bias_beta", "bias", "log_g")))
+    found.check_weights("log_weight", bias(beta) - (1 - beta) * delta)
     return PseudoExtendedRun, {
         "z": z,
         "delta": delta,
-        "beta": expit(found.of_ours("u")),
+        "beta": beta,
         "base_delta": job.base_delta(
             found.base, COPY_BASE_DRAWS * job.chains * job.draws, "pseudo-extended"
         ),
-        "bias": CopyBias(*(found.array(name) for name in names)),
-        "x": found.base.unwhiten(z.reshape(job.chains, -1, z.shape[-1])),
+        "bias": bias,
+        "x": found.base.unwhiten(z.reshape(job.chains, -1, dimension)),
     }
 
 
 def _coupled(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]]:
-    block = DrawBlock(dict(found.draws.variables), {})
     from_prior = found.kind == "prior_likelihood"
-    knots, beta = ("bias_beta", "bias_beta") if from_prior else ("xi_knots", "beta_at")
+    if from_prior:
+        ours, knots, beta = {"u": (), "log_likelihood": ()}, "bias_beta", "bias_beta"
+    else:
+        dimension = found.size("D")
+        ours = {"u": (), "xi": (), "log_target": (), "z": (dimension,)}
+        knots, beta = "xi_knots", "beta_at"
+    draws = {found.target.prefix + n: found.of_ours(n, *shape) for n, shape in ours.items()}
     bias = CoupledBias(
         found.array(knots),
         found.array(beta),
@@ -204,10 +276,24 @@ def _coupled(job: Job, found: _Found) -> tuple[type[EvidenceRun], dict[str, Any]
     )
     program = (FromPrior if from_prior else OnPlateau)(found.target, found.base)
     places = Places(np.zeros((job.chains, found.base.dimension)), np.zeros(job.chains))
+    block = DrawBlock({**found.parameters, **draws} if from_prior else draws, {})
     fields = program.read(block, places, job.seeds.stream("unconstrained"))
+    found.check_weights("log_weight_base", fields["log_base"] - bias.log_mass(fields["value"]))
+    found.check(fields["z"][:, -1], _log_target(found, bias, fields)[:, -1])
     known = ("log_prior_mass", "log_prior_mass_error") if from_prior else ()
     facts = {name: found.given[name] for name in known if name in found.given}
     return CoupledRun, {**fields, "bias": bias, "variables": found.users, "facts": facts}
+
+
+def _log_target(found: _Found, bias: CoupledBias, fields: Mapping[str, Array]) -> Array:
+    """log p of the draws, shape (chains, draws), natural log."""
+    value = fields["value"]
+    if found.kind == "extended_hamiltonian":
+        return value
+    # The prior is what the program's own log density has beside the rest.
+    lp, u, t = found.draws.variables["lp__"], found.of_ours("u"), fields["t"]
+    jacobian = log_expit(u) + log_expit(-u)
+    return lp - jacobian + np.interp(t, bias.knots, bias.value) + (1 - t) * value
 
 
 _MAKERS: Mapping[str, Callable[[Job, _Found], tuple[type[EvidenceRun], dict[str, Any]]]] = {

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from stanct.bases.local import LocalFit, laplace_fit, positive_covariance
+from stanct.bases.local import LocalFit, in_reach, laplace_fit, positive_covariance
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.kernels import SIGNATURE
 from stanct.kernels.ascent import SPENT, VALUE, Hill, Z, ascend, make_ascent
@@ -33,7 +33,7 @@ SAME_END, HIGHER = 1.0, 1.0
 # standard deviations of the curvature, is larger than this.
 ARRIVED = 0.1
 # Gradients of a search, its draws in a scan, and the fewest of them, however little it may spend.
-MOST_GRADIENTS, SCANS, FEWEST_SCANS = 30_000, 30_000, 1_500
+MOST_GRADIENTS, SCANS, FEWEST_SCANS = 30_000, 30_000, 600
 # Draws of a start toward the centre until the density is finite there.
 MOST_SHRINKS = 12
 # Log densities between two looks of the progress bar.
@@ -79,7 +79,8 @@ class Counted:
     Attributes
     ----------
     reach
-        How long a step of an ascent may be in any coordinate, and how far out a start may lie.
+        How long a step of an ascent may be in any coordinate, and how far from the origin and from
+        all modes a start, or a draw of a scan, may lie.
     spent, evaluated
         Gradients, and log densities without one.
     most, scans
@@ -106,6 +107,16 @@ class Counted:
             values[part] = self._density.log_densities(points[part])
             self._show(len(values[part]))
         return values
+
+    def within(self, points: Array, modes: Sequence[Optimum]) -> Array:
+        """Those of some points, shape (n, D), that are in reach of the origin or of a mode."""
+        if math.isinf(self.reach):
+            return points
+        near = np.abs(points).max(axis=1) <= self.reach
+        for mode in modes:
+            spread = np.linalg.norm(mode.root, axis=1)
+            near |= in_reach(points, mode.place, spread, self.reach)
+        return points[near]
 
     def _show(self, count: int) -> None:
         if self._bar is not None:

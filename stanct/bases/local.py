@@ -22,6 +22,9 @@ from stanct.targets.protocols import BatchDensity, SampledDensity
 # costs D² numbers a gradient: 114 µs at D = 1,000, where the other costs 5.
 MOST_DENSE = 250
 
+# A mode's bulk ends so many standard deviations from its centre.
+BULK = 3.0
+
 # Fits whose means differ by less than this many standard deviations in every coordinate are of one
 # mode. Two fits of one mode must not count its evidence twice.
 SAME_MODE = 2.0
@@ -94,6 +97,14 @@ def bounded(density: BatchDensity) -> Iterator[None]:
         raise EngineError(
             "Stan's L-BFGS did not end.", remedy="Pass another seed, or `inits=` near a mode."
         ) from None
+
+
+def in_reach(x: Array, mean: Array, spread: Array, reach: float) -> Array:
+    """Whether points, shape (n, D), are near enough to a mode to ask for the density there, (n,).
+
+    They are if each coordinate is within reach, or in the bulk of the mode, to which chains go.
+    """
+    return np.all(np.abs(x - mean) <= np.maximum(reach, BULK * spread), axis=1)
 
 
 def moment_match(fits: Sequence[LocalFit]) -> tuple[GaussianBase, float]:

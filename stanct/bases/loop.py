@@ -35,8 +35,9 @@ from stanct.work.progress import Bar
 
 # With more characters of data, some 150,000 numbers, a log density takes milliseconds, and tens of
 # thousands of them minutes. Makers then spend less, in proportion. With a limit of time, draws
-# would depend on the machine.
-MUCH_DATA = 1_000_000
+# would depend on the machine. A density that solves equations takes about as long as with so many
+# times as much, however few data it has.
+MUCH_DATA, SOLVING = 1_000_000, 20
 # The purse of which makers take shares, in gradients.
 USUAL = 3_000_000
 # A proposal that is judged stays if the share of the base's draws that count grows by this.
@@ -46,8 +47,9 @@ LOW_RANK_DRAWS = 600
 
 
 def effort_of(target: SampledTarget) -> float:
-    """Share of the usual work that the data allow: less where a log density takes milliseconds."""
-    return min(1.0, MUCH_DATA / max(len(target.data_text), 1))
+    """Share of the usual work that is allowed: less where a log density takes milliseconds."""
+    least = isinstance(target, ProgramTarget) and target.solves_equations
+    return min(1 / SOLVING if least else 1.0, MUCH_DATA / max(len(target.data_text), 1))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from stanct.bases.local import LocalFit, best_of_each_mode, distinct_modes
 from stanct.bases.score import half_width, unexplained
 from stanct.bases.scouts import annealed_scouts
+from stanct.bases.starts import reach_of
 from stanct.bases.surroundings import log_mass, surroundings
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError
@@ -110,7 +111,9 @@ def measured(
     known = [*known] or [fit]
     q = fit.gaussian
     draws, moves, rest = seed.spawn(3)
-    bulk = surroundings(target.density.log_densities, fit, known, np.random.default_rng(rest))
+    bulk = surroundings(
+        target.density.log_densities, fit, known, np.random.default_rng(rest), reach_of(target)
+    )
     around, spent = bulk.fit, bulk.evaluations + TRIAL
     known += [around] if around else []
     x = q.unwhiten(q.draw(np.random.default_rng(draws), TRIAL))

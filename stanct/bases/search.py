@@ -389,7 +389,7 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
     except SamplingError:  # modes of hardly any width, far apart
         return False
     dimension = modes[0].place.size
-    around = [sd for sd in AROUND_ORIGIN if 2 * sd <= counted.reach] or AROUND_ORIGIN[:1]
+    around = [sd for sd in AROUND_ORIGIN if 2 * sd <= counted.reach] or [counted.reach / 2]
     centres = [GaussianBase(mode.place, mode.root) for mode in known]
     centres += [everywhere, GaussianBase(np.zeros(dimension), np.eye(dimension))]
     shares = [*[SHARES[0] / len(known)] * len(known), *SHARES[1:]]
@@ -401,6 +401,7 @@ def _scanned(counted: Counted, modes: list[Optimum], rng: np.random.Generator) -
         for width, part in zip(widths, BY_WIDTH, strict=False)
     ]
     x = np.concatenate([centres[k].unwhiten(w * centres[k].draw(rng, n)) for k, w, n in parts])
+    x = counted.within(x, known)
     squares = [np.square(one.whiten(x)).sum(axis=1) for one in centres]
     terms = [
         -0.5 * squares[k] / width**2 - dimension * np.log(width) - centres[k].log_det_scale
@@ -430,6 +431,7 @@ def _looked_within(counted: Counted, modes: list[Optimum], rng: np.random.Genera
             for width, part in zip(WITHIN, BY_WITHIN, strict=True)
         ]
     )
+    x = counted.within(x, known)
     excess = counted.log_densities(x) - log_heights(known, x)
     _climbed(counted, x, np.where(excess > BESIDE, excess, -np.inf), modes)
     _followed(counted, known, x, np.where(excess > BESIDE, -np.inf, excess), modes)

@@ -26,10 +26,10 @@ Attempt = DrawBlock | EngineError
 # programs. Larger radii find modes that lie further out.
 RADII = (2.0, 6.0, 15.0)
 STARTS = 18
-# Where the density solves equations, ascents start this near the origin or a mode at most, and take
-# no longer steps. Beyond, the density may take seconds, or never end. Stan's own ascents take
-# longer steps, and therefore start nearer.
-NEAR = 6.0
+# Where the density solves equations, it is asked for no farther than this from the origin or from a
+# mode, and steps of ascents are no longer. A rate that is e⁶ times as large takes a solver hundreds
+# of times as long, and is rejected more often than not.
+NEAR = 2.0
 # Points at which a flat density is told, and the largest slope there.
 FLAT_AT, FLAT = 8, 1e-12
 # Distances from the origin at which a prior so wide that it is flat there falls off, and by how
@@ -44,7 +44,7 @@ def reach_of(target: ProgramTarget) -> float:
 
 def _radii(target: ProgramTarget, radii: Sequence[float] = RADII) -> Iterator[float]:
     """The radii of starts, in turn."""
-    return itertools.cycle(radii[:1] if target.solves_equations else radii)
+    return itertools.cycle([radius for radius in radii if radius <= reach_of(target)])
 
 
 def approximations(

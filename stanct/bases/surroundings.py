@@ -6,12 +6,14 @@ and many widths find the bulk, and a Gaussian is fitted to what the known modes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from stanct.bases.local import LocalFit
+from stanct.bases.local import LocalFit, in_reach
 from stanct.bases.score import unexplained
 from stanct.common.arrays import Array, even_share, log_sum_exp
 from stanct.common.errors import SamplingError
@@ -61,6 +63,7 @@ def surroundings(
     fit: LocalFit,
     known: Sequence[LocalFit],
     rng: np.random.Generator,
+    reach: float = math.inf,
 ) -> Surroundings:
     """Look around a mode for mass outside of all known ones.
 
@@ -70,7 +73,11 @@ def surroundings(
         Log densities of the target at points of shape (n, D).
     known
         All modes that are known, with this one.
+    reach
+        How far from the mode the density is asked for; see `in_reach`. Beyond, it counts as
+        nothing.
     """
+    log_densities = partial(_near, log_densities, fit, reach)
     total = float(log_sum_exp(np.array([one.log_evidence for one in known])))
     wide = [GaussianBase.from_covariance(fit.mean, width**2 * fit.covariance) for width in WIDTHS]
     x = np.concatenate([q.unwhiten(q.draw(rng, DRAWS)) for q in wide])
@@ -119,6 +126,12 @@ def _bulk(
     mass = float(log_sum_exp(log_weights) - np.log(count))
     points = x[rng.choice(count, 100, p=share)]
     return LocalFit(mean, covariance, mass, points, around=True), ROUNDS * count
+
+
+def _near(log_densities: Callable[[Array], Array], fit: LocalFit, reach: float, x: Array) -> Array:
+    near, found = in_reach(x, fit.mean, fit.gaussian.spread, reach), np.full(len(x), -np.inf)
+    found[near] = log_densities(x[near])
+    return found
 
 
 def _flattened(log_weights: Array, least: float) -> Array:

@@ -134,10 +134,10 @@ class _Lines:
     def may_be_heavy(self, step: Array, volume: int = 1) -> bool:
         """Whether the density is high enough far out; steps are one standard deviation long.
 
-        It may be where far out is beyond reach.
+        It is not where far out is beyond reach.
         """
         if LOOK * np.abs(step).max() > self._reach:
-            return True
+            return False
         far = self._at(np.array([-LOOK, LOOK])[:, None] * step)
         return bool(far.max() + (volume - 1) * np.log(LOOK) > self._top - NEGLIGIBLE)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from stanct.bases.local import LocalFit, distinct_modes
+from stanct.bases.loop import effort_of
 from stanct.bases.pilots import Piloted, bridged, short_chains
-from stanct.bases.starts import approximations
+from stanct.bases.search import Search, search
+from stanct.bases.starts import approximations, reach_of
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
 from stanct.engines.embedded import Nuts
@@ -15,6 +17,8 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.work.progress import Bar
 
 STARTS, POINTS = 12, 25
+# Draws from which ascents start.
+FROM_DRAWS = 4
 # Modes that are followed up by pilot chains, at most, and chains for each. A chain may leave its
 # mode while its step size is not yet tuned: of single ones, seven in forty left the mode of mass
 # 0.4 in `examples/bimodal`. Of three at a time, one or more always stayed.
@@ -53,36 +57,49 @@ class Seen:
 
 def unseen_modes(
     target: ProgramTarget, points: Array, seed: np.random.SeedSequence, nuts: Nuts
-) -> Piloted:
+) -> tuple[Piloted, Search]:
     """Search from random starts for modes that the draws of a fit have missed.
 
-    Pathfinder finds places outside the region of the draws. Short NUTS chains start there. What
-    drifts back, as from the neck of a funnel, is no mode. A bridge measures the mass of the others
-    outside of that region. A mode to which no start leads remains unseen here, too.
+    The default's own search, and Pathfinder, find places outside the region of the draws. Short
+    NUTS chains start there. What drifts back, as from the neck of a funnel, is no mode. A bridge
+    measures the mass of the others outside of that region. A mode to which no start leads remains
+    unseen here, too.
 
     Parameters
     ----------
     points : shape (n, D)
         Unconstrained draws of the fit.
+
+    Returns
+    -------
+    The missed modes with all that was spent, and the search.
     """
     seen = Seen(points)
-    ways, pilots, rest = seed.spawn(3)
+    ways, pilots, rest, ascents = seed.spawn(4)
     rng = np.random.default_rng(rest)
+    looked = search(
+        target.density, ascents, reach=reach_of(target), effort=effort_of(target),
+        places=points[:: -(-len(points) // FROM_DRAWS)], scan=False,
+    )  # fmt: skip
+    nothing = Piloted((), looked.gradients, looked.evaluations)
     try:
         with Bar(STARTS, "search", unit="start", shown=False) as bar:
             ends = approximations(target, POINTS, bar, ways, rng, starts=STARTS)
-        found = [fit for fit in ends if seen.outside(fit.points).mean() > 0.5]
-        followed = [
-            (found[group[k % len(group)]].points, k)
-            for group in distinct_modes(found)[:MOST_FOLLOWED]
-            for k in range(CHAINS)
-        ]
-        starts = [points[k % len(points)] for points, k in followed]
-        if not starts:
-            return Piloted(())
+    except EngineError:  # no start of Pathfinder worked
+        ends = []
+    found = [fit for fit in (*looked.fits, *ends) if seen.outside(fit.points).mean() > 0.5]
+    followed = [
+        (found[group[k % len(group)]].points, k)
+        for group in distinct_modes(found)[:MOST_FOLLOWED]
+        for k in range(CHAINS)
+    ]
+    starts = [points[k % len(points)] for points, k in followed]
+    if not starts:
+        return nothing, looked
+    try:
         drawn, gradients = short_chains(target, starts, pilots, rng, nuts)
     except EngineError:  # Stan rejects such places, so no mode is known there.
-        return Piloted(())
+        return nothing, looked
     beyond = [(x[seen.outside(x)], len(x) // 10) for x in drawn]
     stayed = [LocalFit(*gaussian_moments(x), 0.0, x) for x, few in beyond if len(x) > few]
     fits, evaluations = [], 0
@@ -90,4 +107,5 @@ def unseen_modes(
         points_of_mode = np.concatenate([stayed[i].points for i in group])
         fits.append(bridged(target, points_of_mode, rng, seen.outside))
         evaluations += 2 * len(points_of_mode)
-    return Piloted(tuple(fits), gradients, evaluations)
+    gradients += looked.gradients
+    return Piloted(tuple(fits), gradients, evaluations + looked.evaluations), looked

@@ -66,9 +66,11 @@ class BayesFactor:
 
     @property
     def in_words(self) -> str:
-        """The factor with its interval: ``BF 12.3 (95 %: 8.1 to 18.7)``."""
-        low, high = map(_factor, self.interval)
-        return f"BF {_factor(self.log)} (95 %: {low} to {high})"
+        """The factor with its interval: ``BF 12.3 (numerical 95 %: 8.1 to 18.7)``."""
+        # As many digits as tell the ends apart.
+        digits = 3 - min(max(math.floor(math.log10(self.std_error or 1)) + 2, -3), 0)
+        value, low, high = (_factor(log, digits) for log in (self.log, *self.interval))
+        return f"BF {value} (numerical 95 %: {low} to {high})"
 
     def record(self) -> dict[str, Any]:
         """The factor with its 95 % interval as JSON values."""
@@ -96,10 +98,9 @@ def _exp(log: float) -> float:
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
-def _factor(log: float) -> str:
-    """A factor of this log in three digits; a power of ten where it is very large or small."""
+def _factor(log: float, digits: int) -> str:
+    """A factor of this log in so many digits; a power of ten where it is very large or small."""
     if abs(log) < math.log(1e4):
-        return f"{math.exp(log):.3g}" if log < math.log(1000) else f"{math.exp(log):.0f}"
-    power = log / math.log(10)
-    digits = f"{10 ** (power - math.floor(power)):.1f}"
-    return f"{digits}e{math.floor(power)}"
+        return f"{math.exp(log):.{digits}g}" if log < math.log(1000) else f"{math.exp(log):.0f}"
+    power = math.floor(log / math.log(10))
+    return f"{math.exp(log - power * math.log(10)):.{digits - 1}f}e{power}"

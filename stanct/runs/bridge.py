@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import fdtri
 
 from stanct.common.arrays import Array
 from stanct.common.errors import counted
@@ -36,6 +37,8 @@ MOST_DIVERGENT = 0.002
 LP_TOLERANCE = 0.1
 # lp__ itself is written with six digits.
 LP_ROUNDING = 5e-6
+# What the parameters explain of the differences, and the chance that rounding seems to follow them.
+EXPLAINED, BY_CHANCE = 0.2, 1e-6
 PLAIN = "plain bridge"
 
 
@@ -194,10 +197,13 @@ class BridgeRun(EvidenceRun):
         if told.any():
             gaps = (self.log_density - self.lp)[told]
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
-            allowed = LP_TOLERANCE + LP_ROUNDING * float(np.median(np.abs(self.lp[told])))
+            follows = _follows(gaps, self.z[told])
+            allowed = LP_ROUNDING * float(np.median(np.abs(self.lp[told])))
+            rest = ", and the rest follows the parameters" * (follows and gap > allowed)
             checks.append(
-                most("program", gap, allowed,
-                     f"The fit's lp__ and the program differ by a constant to within {gap:.2g}.",
+                most("program", gap, allowed + (0.0 if follows else LP_TOLERANCE),
+                     "The fit's lp__ and the program differ by a constant to within "
+                     f"{gap:.2g}{rest}.",
                      "The fit is of another program or of other data: pass those of the fit.")
             )  # fmt: skip
         return tuple(checks)
@@ -211,12 +217,34 @@ class BridgeRun(EvidenceRun):
         share = 0.0 if gap is None else float(1 / (1 + np.exp(self.bare_evidence.log_z - gap)))
         return (
             most("unseen", share, MOST_UNSEEN,
-                 f"A search found {share:.1%} of the mass where the fit has no draws.",
+                 f"{searched['ascents']} ascents from up to {searched['radius']:g} around the "
+                 f"origin, and Pathfinder, found {share:.1%} of the mass where the fit has no "
+                 "draws.",
                  f"The fit has missed a mode, so log Z is too low. {ESCALATE}"),
         )  # fmt: skip
 
     def _shape(self) -> str:
         return f"{counted(self.chains, 'chain')} of {self.draws} draws of {self.provenance['fit']}"
+
+
+def _follows(gaps: Array, z: Array) -> bool:
+    """Whether differences, shape (n,), are a function of whitened draws, shape (n, D).
+
+    Rounding is none. Another prior or other data are one, however small: the F test of a regression
+    on each coordinate and its square tells them apart.
+    """
+    count, dimension = z.shape
+    terms = np.hstack([z, z**2]) if 20 * dimension < count else (z**2).sum(axis=1)[:, None]
+    free = count - 1 - terms.shape[1]
+    centred = gaps - np.median(gaps)
+    far = 5 * np.median(np.abs(centred))
+    if free < 1 or not far > 0:
+        return False
+    y, x = np.clip(centred, -far, far), np.column_stack([np.ones(count), terms])
+    left = y - x @ np.linalg.lstsq(x, y)[0]
+    share = 1 - float(left @ left / ((y - y.mean()) @ (y - y.mean())))
+    ratio = share / max(1 - share, 1e-300) * free / terms.shape[1]
+    return share > EXPLAINED and ratio > fdtri(terms.shape[1], free, 1 - BY_CHANCE)
 
 
 def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stanct.common.errors import StanctError
 from stanct.runs.run import Run
-from stanct.runs.verdicts import failures
+from stanct.runs.verdicts import are_normalised, failures
 from stanct.stan.densities import Densities
 from stanct.stan.program import Program
 
@@ -45,7 +45,8 @@ def refuse_other_data(
                     f"The program of {where!r} declares no data `{name}`, which observed= names.",
                     remedy=f"{both} share: {', '.join(shared) or 'nothing'}.",
                 )
-        shared = list(observed)
+        # brms's switch decides whether there are observations at all.
+        shared = [*observed, *(name for name in ("prior_only",) if name in shared)]
     if (a or b) and not shared:
         raise StanctError(
             f"{both} share no data: one declares {', '.join(a) or 'nothing'}, the other "
@@ -95,6 +96,12 @@ def notes_of(
         for check in failures(run.diagnostics):
             if check.of == "evidence":
                 yield f"{label}: {check.message} {check.remedy}"
+    for label, run in zip(labels, runs, strict=True):
+        if lines := run.verdict.unchecked:
+            yield (
+                f"{label}: nobody checked that {are_normalised(lines)}. What such a line lacks "
+                "cancels only where all models have it alike."
+            )
     if "normalised" in alike:
         yield "What log Z lacks is the same in all models, and cancels from the Bayes factors."
     if not any(data):

@@ -17,7 +17,7 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
-from stanct.estimates.digits import decimals
+from stanct.estimates.digits import with_error
 from stanct.runs.averaging import averaged, compared_by_loo
 from stanct.runs.bayes_factor import HALF_WIDTH, STRENGTHS, BayesFactor
 from stanct.runs.caveats import (
@@ -241,7 +241,7 @@ class Comparison(Reported):
         first, second = (self.names[i] for i in self.order[:2])
         factor = self.bayes_factor(first, second)
         low, high = factor.interval
-        numbers = f"{factor.in_words}, log BF {factor.log:.{decimals(factor.std_error) - 1}f}"
+        numbers = f"{factor.in_words}, log BF {with_error(factor.log, factor.std_error)}"
         if alone := self.without_factor(first, second):
             return (
                 f"No Bayes factor: {' and '.join(alone)} {'have' if alone[1:] else 'has'} improper "
@@ -376,6 +376,12 @@ def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun
             f"The run {label!r} has no evidence: {found.made_by} estimates none.",
             remedy="Compare runs of a method that estimates log Z, such as joint, gibbs, "
             "parallel_tempering or ais.",
+        )
+    if found.provenance.get("ends"):
+        raise StanctError(
+            f"The log Z of {label!r} is the log of the ratio of two programs' evidences: a Bayes "
+            "factor, and no evidence to compare.",
+            remedy="Compare runs of the two programs by themselves, without base=.",
         )
     if not (math.isfinite(found.evidence.log_z) and math.isfinite(found.evidence.std_error)):
         raise StanctError(

@@ -87,7 +87,7 @@ def _next(run: Run, folder: str | None) -> Iterator[str]:
         f"stanct compare {named} OTHER": "a Bayes factor",
         f'run = stanct.load("{folder}")': "in Python",
     }
-    if not isinstance(run, EvidenceRun):
+    if not isinstance(run, EvidenceRun) or run.provenance.get("ends"):
         del commands[f"stanct compare {named} OTHER"]
     width = max(map(len, commands))
     for command, words in commands.items():

@@ -25,8 +25,8 @@ from stanct.targets.rounding import every
 from stanct.targets.slices import endless_beside_one, endless_scales
 from stanct.work.ledger import Ledger
 
-# Of the usual work, the share with which lines are still followed.
-LEAST_EFFORT = 0.1
+# Of the usual work, the share with which lines are still followed; that of equations is larger.
+LEAST_EFFORT = 0.04
 # Draws whose middle tells where slices of scales begin.
 SOME = 200
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from stanct.estimates.tours import ENOUGH_TOURS
+
 # Draws of each chain before the first look, and bounds on their growth from look to look.
 FIRST_LOOK = 200
 LEAST_GROWTH, MOST_GROWTH = 1.1, 2.0
@@ -40,16 +42,19 @@ class Enough:
     """What is enough where nobody asked for a number of draws or an error.
 
     It is an error of log Z, and independent draws of the density that are worth as much, for the
-    mean of each parameter.
+    mean of each parameter; and effective tours behind the error.
     """
 
     std_error: float
     effective: int
+    tours: float = ENOUGH_TOURS
 
     def precision(self, chains: int, most: int) -> Precision:
         """The stopping rule of chains with so many draws each at most."""
         begin = max(FIRST_LOOK, math.ceil(LEAST_DRAWS * self.effective / chains))
-        return Precision(self.std_error, most, most, begin=begin, effective=self.effective)
+        return Precision(
+            self.std_error, most, most, begin=begin, effective=self.effective, tours=self.tours
+        )
 
 
 @dataclass
@@ -72,6 +77,8 @@ class Precision:
         Least growth from look to look; larger where every look costs a warm-up.
     effective
         Effective draws on which means must rest, too. With any, the aim is that of `Enough`.
+    tours
+        Effective tours that must be behind the error then.
 
     Attributes
     ----------
@@ -90,6 +97,7 @@ class Precision:
     begin: int = FIRST_LOOK
     growth: float = LEAST_GROWTH
     effective: int = 0
+    tours: float = ENOUGH_TOURS
     reason: str = ""
     looks: list[tuple[int, float]] = field(default_factory=list)
     # How many times the error is too large at each look, or the errors of means are.

@@ -11,7 +11,7 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.estimates.path import Evidence, PathEstimator
-from stanct.estimates.tours import ENOUGH_TOURS, Tours
+from stanct.estimates.tours import Tours
 from stanct.estimates.weighted import least_effective
 from stanct.path.bias import AnyBias, regenerates
 from stanct.runs.path_checks import path_checks
@@ -101,7 +101,7 @@ class Watch:
         if not self.precision.effective:
             return evidence.std_error, failed, math.inf
         tours = estimator.effective_tours
-        failed += ("few_tours",) * (tours is not None and tours < ENOUGH_TOURS)
+        failed += ("few_tours",) * (tours is not None and tours < self.precision.tours)
         effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
         return evidence.std_error, failed, effective
 

@@ -30,7 +30,7 @@ from stanct.common.errors import LostExecutorError, counted
 from stanct.common.names import MODES
 from stanct.common.seeds import Seeds
 from stanct.common.settings import Flag, Real, Whole
-from stanct.estimates.tours import ENOUGH_TOURS
+from stanct.estimates.tours import ENOUGH_TOURS, FEWEST_TOURS
 from stanct.path.base import lent
 from stanct.path.mixture import MixtureBase
 from stanct.path.product import ProductBase
@@ -171,8 +171,7 @@ class Auto(Method[TemperedRun]):
             seeds = job.seeds.within("attempt", len(steps)) if steps else job.seeds
             try:
                 own = _own(job, step.method, step.draws, seeds, step.start or start)
-                if step.again:  # what was enough did not pass
-                    own = replace(own, plan=replace(own.plan, enough=None))
+                own = replace(own, plan=replace(own.plan, enough=_enough(step, job.plan.enough)))
                 with named_endless(job.ledger):
                     run = step.method.run(own)
             except (KeyboardInterrupt, LostExecutorError) as stop:
@@ -198,8 +197,7 @@ class Auto(Method[TemperedRun]):
             if run.ended_early and kept is not None:
                 run = _better(kept, steps[-2]["failed"], run, failed, job)
                 break
-            # Tours of independent draws are short, and one longer run has enough of them.
-            few = "" if step.start and step.again else _few_tours(run)
+            few = "" if _are_short(step) else _few_tours(run)
             why = f"checks failed: {', '.join(failed)}" if failed else few
             stop = not why or len(steps) == MOST_STEPS or "improper" in run.warnings
             # How many times the last run the rest of the budget would pay for.
@@ -330,6 +328,21 @@ def _independent_draws(job: Job, dimension: int) -> int:
     """The most independent draws of each chain, fewer where log densities are slow."""
     times = INDEPENDENT if dimension <= MOST_DENSE else 1
     return max(int(times * effort_of(job.target) * job.draws), job.draws)
+
+
+def _enough(step: _Step, usual: Enough | None) -> Enough | None:
+    """What is enough for a step: all its draws if what was enough before did not pass."""
+    if step.again or usual is None:
+        return None
+    return replace(usual, tours=FEWEST_TOURS) if _are_short(step) else usual
+
+
+def _are_short(step: _Step) -> bool:
+    """Whether tours are short: of independent draws with bounded weights, or of a longer run.
+
+    A few draws in a tail then make up the error, which is small beside that of any other method.
+    """
+    return isinstance(step.method, Independence) and (step.again or step.start is None)
 
 
 def _few_tours(run: TemperedRun) -> str:

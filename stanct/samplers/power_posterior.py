@@ -273,7 +273,8 @@ class PriorAndLikelihood:
             make_density(recipe(target, "weighted", weight=beta), target.program, target.data)
             for beta in (0.0, 1.0)
         )
-        path = prior_likelihood_recipe(target, CoupledBias.on_path(np.arange(2.0), np.zeros(2)))
+        bias = CoupledBias.on_path(np.arange(2.0), np.zeros(2))
+        path = prior_likelihood_recipe(target, bias, summed=True)
         whole = make_density(path, target.program, target.data)
         return cls(target, prior, posterior, whole)
 

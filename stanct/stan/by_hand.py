@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities
 from stanct.stan.supports import constant
 from stanct.stan.syntax import (
+    Assign,
     Call,
     Function,
     Increment,
@@ -58,9 +59,9 @@ class ByHand:
 
     def _is_whole(self, value: Range, is_free: Callable[[Range], bool]) -> bool:
         """Whether an expression is a sum of log densities and of terms that are free."""
-        choice = self._syntax.split(value, "?")
-        if len(choice) == 2:
-            return all(self._is_whole(part, is_free) for part in self._split(choice[1], ":"))
+        choices = self._choices(value)
+        if choices != [value]:
+            return all(self._is_whole(part, is_free) for part in choices)
         for term, negative in terms_of_sum(self._syntax, self._syntax.bare(value)):
             bare = self._syntax.bare(term)
             if bare != term and not negative and not is_free(term):
@@ -86,7 +87,9 @@ class ByHand:
         if name == "log_mix":
             return all(self._is_whole(part, is_free) for part in parts[1:]) or len(parts) == 2
         if name == "log_sum_exp" and parts[1:]:
-            return all(self._is_weighted(part) for part in parts)
+            return all(map(self._is_weighted, parts)) and not all(map(self._is_lone, parts))
+        if name == "log_sum_exp" and self._is_without_weights(parts[0]):
+            return False
         if name == "sum":
             return self._is_whole(parts[0], is_free)
         if name.startswith("reduce_sum"):
@@ -101,6 +104,31 @@ class ByHand:
         called = [[name for name, _ in self._densities.calls(term)] for term, _ in terms]
         continuous = [any(name.endswith("pdf") for name in names) for names in called]
         return not all(continuous)
+
+    def _is_lone(self, value: Range) -> bool:
+        """Whether an expression is a density or a mass and nothing else."""
+        match = DENSITY.fullmatch(self._syntax.word(value.first))
+        return match is not None and self._syntax.partner.get(value.first + 1) == value.stop - 1
+
+    def _is_without_weights(self, components: Range) -> bool:
+        """Whether a variable holds components that have none, as where all begin as densities.
+
+        Forward algorithms do, whose first state has no probabilities.
+        """
+        name, seen = self._syntax.word(components.first), self._densities
+        values = [value for to, value in seen.assigned if to == name]
+        choices = [part for value in values for part in self._choices(value)]
+        grows = any(
+            isinstance(one, Assign)
+            and self._syntax.word(one.left.first) == name
+            and self._syntax.word(one.left.stop) != "="
+            for one in seen.program.statements("transformed parameters", "model")
+        )
+        return not grows and any(map(self._is_lone, choices))
+
+    def _choices(self, value: Range) -> list[Range]:
+        choice = self._split(value, "?")
+        return [value] if len(choice) != 2 else self._split(choice[1], ":")
 
     def _split(self, tokens: Range, separator: str = ",") -> list[Range]:
         return self._syntax.split(tokens, separator)

@@ -24,7 +24,13 @@ BETWEEN = ("density", "prior_likelihood", "weighted")
 
 
 def generate(
-    program: Program, kind: str, *, prefix: str = "ct_", fixed: bool = False, powers: bool = False
+    program: Program,
+    kind: str,
+    *,
+    prefix: str = "ct_",
+    fixed: bool = False,
+    powers: bool = False,
+    summed: bool = False,
 ) -> str:
     """Write a tempered program.
 
@@ -49,6 +55,9 @@ def generate(
     fixed, powers
         Of `"pseudo_extended"`: whether the inverse temperatures are data, and not estimated; and
         whether copies follow powers of the target, and not the path from a base.
+    summed
+        Of `"prior_likelihood"`: whether a variable, `log_prior` after the prefix, has the sum of
+        the prior in any case.
 
     Returns
     -------
@@ -80,6 +89,8 @@ def generate(
     _reserve(program, prefix)
     if kind == "pseudo_extended":
         return pseudo_extended(program, prefix, fixed=fixed, powers=powers)
+    if kind == "prior_likelihood":
+        return prior_likelihood(program, prefix, summed=summed)
     return _WRITERS[kind](program, prefix)
 
 
@@ -120,7 +131,6 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "density": _density,
     "joint": joint,
     "pseudo_extended": pseudo_extended,
-    "prior_likelihood": prior_likelihood,
     "extended_hamiltonian": extended_hamiltonian,
     "weighted": weighted,
 }

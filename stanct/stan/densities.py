@@ -116,9 +116,7 @@ class Densities:
                 self._flow(program.blocks[block].statements, set())
         # Variables that are more than a parameter by another name.
         self._made = frozenset(
-            name
-            for name, value in self._all_assigned()
-            if self.syntax.text(value) not in self.parameters
+            name for name, value in self.assigned if self.syntax.text(value) not in self.parameters
         )
         self.sums = accumulators(program)
         # Variables to which the log of a density is assigned, directly or through another variable.
@@ -354,13 +352,15 @@ class Densities:
         return False
 
     def _find_holders(self) -> None:
-        assigned = self._all_assigned()
+        assigned = self.assigned
         before = -1
         while before < len(self._holders):
             before = len(self._holders)
             self._holders.update(name for name, value in assigned if self.has_density(value))
 
-    def _all_assigned(self) -> list[tuple[str, Range]]:
+    @property
+    def assigned(self) -> list[tuple[str, Range]]:
+        """Every variable that is assigned, whole or in part, with the value."""
         return [
             pair
             for statement in self.program.statements(*_BLOCKS)

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
+from stanct.stan.branches import taken
 from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.kernels import Kernel, kernels
+from stanct.stan.omission import Kind, Omission, differences
 from stanct.stan.own_constants import Lack, Numbers, OwnConstant, OwnConstants, unknown
+from stanct.stan.parts import parts_of, repeated, without_prior
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.supports import is_compact
@@ -29,72 +31,10 @@ from stanct.stan.syntax import Call, Declare, Range, TypeSpec
 from stanct.stan.truncations import HalfPrior
 from stanct.stan.volumes import volume
 
-Kind = Literal[
-    *("half_prior", "on_surface", "kernel", "flat_prior", "improper", "unused_parameter"),
-    "missing_constant",
-]
-
 # What may lack a constant: a parameter without a prior, by its name, and two kinds of priors.
 _Lacking = str | HalfPrior | Kernel
 NEGLIGIBLE = 1e-4
 """Corrections of log Z smaller than this are not reported."""
-
-
-@dataclass(frozen=True)
-class Omission:
-    """A constant or a prior that a program leaves out, or that cannot be checked.
-
-    Attributes
-    ----------
-    kind
-        ``"half_prior"``: a prior has mass outside of its parameter's bounds. ``"on_surface"``: a
-        density of all vectors is the prior of vectors on a surface. ``"kernel"``: a prior written
-        by hand lacks its constant. ``"flat_prior"``: a
-        parameter of bounded support has no prior, so that its density is 1. ``"improper"``: a
-        parameter of unbounded support has no prior. ``"unused_parameter"``: a parameter does not
-        enter the target. ``"missing_constant"``: a constant may be missing, which cannot be
-        checked.
-    parameters
-        Names of the parameters concerned.
-    path, line
-        Position of the statement in the user's file, counted from 1.
-    statement
-        Text of the statement.
-    sentence
-        Description of what is left out.
-    correction
-        Stan expression to add to log Z; None if no correcting constant is known.
-    value
-        Value of `correction`; None if the program's text alone does not determine it.
-    remedy
-        Stan code that normalises the prior; None if there is no unique code.
-    improper
-        Whether the omission makes log Z meaningless.
-    """
-
-    kind: Kind
-    parameters: tuple[str, ...]
-    path: str
-    line: int
-    statement: str
-    sentence: str
-    correction: str | None = None
-    value: float | None = None
-    remedy: str | None = None
-    improper: bool = False
-
-    def record(self) -> dict[str, Any]:
-        """Return all attributes as JSON values."""
-        return {**asdict(self), "parameters": list(self.parameters)}
-
-    def __str__(self) -> str:
-        parts = [f"{self.path}:{self.line}: {self.sentence}"]
-        if self.correction is not None:
-            instead = f", or write `{self.remedy}`" if self.remedy else ""
-            parts.append(f"Add {self.correction} to log Z{instead}.")
-        elif self.remedy is not None:
-            parts.append(f"Normalised it would be `{self.remedy}`.")
-        return " ".join(parts)
 
 
 def omissions(program: Program, known: Numbers = unknown) -> tuple[Omission, ...]:
@@ -102,41 +42,16 @@ def omissions(program: Program, known: Numbers = unknown) -> tuple[Omission, ...
 
     On a path between two programs this is what one of them leaves out, and not the other. What the
     base leaves out changes the log of the ratio the other way. `known` tells numbers that stand in
-    the data.
+    the data, and by them which branches are taken.
     """
     if program.ends is not None:
-        return _differences(omissions(program.ends.full), omissions(program.ends.base))
-    finder = _Finder(program, known)
+        return differences(omissions(program.ends.full), omissions(program.ends.base))
+    finder = _Finder(taken(program, known), known)
     found = [
         *finder.half_priors(), *finder.on_surfaces(), *finder.kernels(), *finder.parameters(),
         *finder.increments(), *finder.rejections(), *finder.transformed(), *finder.unchecked(),
     ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
-
-
-def _differences(full: Sequence[Omission], base: Sequence[Omission]) -> tuple[Omission, ...]:
-    """What one end of a path leaves out, and not the other."""
-    return (
-        *(one for one in full if not _is_among(one, base)),
-        *(_negated(one) for one in base if not _is_among(one, full)),
-    )
-
-
-def _is_among(one: Omission, others: Sequence[Omission]) -> bool:
-    def told(omission: Omission) -> tuple[object, ...]:
-        return omission.kind, omission.parameters, omission.statement, omission.value
-
-    return any(told(one) == told(other) for other in others)
-
-
-def _negated(one: Omission) -> Omission:
-    """An omission of the base, by its effect on the log of the ratio."""
-    return replace(
-        one,
-        sentence=f"{one.sentence} It is the base of the ratio.",
-        correction=None if one.correction is None else f"-({one.correction})",
-        value=None if one.value is None else -one.value,
-    )
 
 
 def renormalised(program: Program) -> Program:
@@ -290,6 +205,15 @@ class _Finder:
                 "their product is not normalised, and its constant is not known.",
             )
 
+        for density, name in repeated(self.densities):
+            yield self._omission(
+                density.statement.tokens,
+                "missing_constant",
+                (name,),
+                f"A loop adds this prior of `{name}` several times: their product is not "
+                "normalised, and its constant is not known.",
+            )
+
     def _doubt(self, tokens: Range, name: str, said: str, line: int) -> tuple[int, Omission]:
         return self._omission(
             tokens,
@@ -355,6 +279,8 @@ class _Finder:
                 yield self._unused(statement, name, spec)
             elif self._is_flat(name):
                 yield from self._flat(statement, name, spec)
+            else:
+                yield from self._in_part(statement, name, spec)
 
     def _unused(self, statement: Declare, name: str, spec: TypeSpec) -> tuple[int, Omission]:
         said = f"`{name}` occurs in no statement that adds to the target"
@@ -375,6 +301,29 @@ class _Finder:
             value=value,
             improper=not is_compact(spec),
         )
+
+    def _in_part(
+        self, statement: Declare, name: str, spec: TypeSpec
+    ) -> Iterator[tuple[int, Omission]]:
+        parts = parts_of(self.densities, self._numbers, name, spec)
+        place = without_prior(self._numbers, spec, parts) if parts else None
+        if place is not None and not is_compact(spec):
+            yield self._omission(
+                statement.tokens,
+                "improper",
+                (name,),
+                f"`{name}[{place}]` has no prior, and its support is unbounded: a flat prior there "
+                "is improper, and log Z is no evidence.",
+                improper=True,
+            )
+        elif parts and "ordered" in spec.base:
+            yield self._omission(
+                parts[0].density.statement.tokens,
+                "missing_constant",
+                (name,),
+                f"Parts of `{name}` have priors of their own: whether these are normalised on "
+                "ordered vectors cannot be checked.",
+            )
 
     def _flat(
         self, statement: Declare, name: str, spec: TypeSpec

@@ -134,6 +134,11 @@ class OwnConstants:
             value, opened = value * more, opened or is_open
         return value, opened
 
+    def whole(self, tokens: Range) -> int | None:
+        """The whole number that an expression is; None if neither text nor data tell one."""
+        value, is_open = self.read(one_line(self._syntax, tokens))
+        return int(value) if not is_open and value == int(value) else None
+
     def _runs(self, compound: Compound, head: Range) -> str:
         """How often a head runs what is inside, in Stan; with a `?` where that is unknown."""
         if compound.word == "for":

@@ -6,33 +6,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stanct.stan.dependence import Dependence, Term
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import Increment, Tilde
-from stanct.stan.target_calls import redirect_reads
+from stanct.stan.syntax import Declare, Increment, Statement, Tilde, walk
+from stanct.stan.target_calls import redirect_reads, touches_target
 
 _INSTEAD = 'use kind="joint", whose base is always proper'
 
 
-def prior_likelihood(program: Program, prefix: str) -> str:
+def prior_likelihood(program: Program, prefix: str, *, summed: bool = False) -> str:
     """Write the program in which only the likelihood is tempered.
 
-    The parameters block stays as it is.
+    The parameters block stays as it is. See `codegen.generate` for `summed`.
     """
     dependence = Dependence(program)
     _refuse(program, dependence)
     _refuse_mixed(program, dependence)
     if program.ends is None:
         _refuse_improper(program, dependence)
-    rewriter = _split(program, prefix, dependence)
+    rewriter, prior = _split(program, prefix, dependence, f"{prefix}log_prior"), ""
+    collected = summed or program.ends is not None
+    alone = [] if collected else _priors_alone(program, dependence)
+    if alone:
+        likelihood = [one for one in program.syntax.statements("model") if one not in alone]
+        priors = _split(program, prefix, dependence, "target")
+        priors.edits += _cuts(program, likelihood)
+        rewriter.edits += _cuts(program, alone)
+        rewriter.functions |= priors.functions
+        prior = block_text(priors, "model")
     return render(
         "prior_likelihood.stan.jinja",
         program,
         prefix,
         whitened=False,
+        prior=prior,
         transforms=library(rewriter.functions, prefix),
         tempering=library({"between_knots", "log_mass"}, prefix),
         generated_quantities=block_text(rewriter, "generated quantities"),
@@ -66,22 +78,66 @@ def weighted(program: Program, prefix: str) -> str:
             "This term depends on data and on parameters, and no density tells which part it is.",
             "Mark it `// stanct: prior` or `// stanct: likelihood` at the end of its line.",
         )
-    rewriter = _split(program, prefix, dependence)
+    accumulated = touches_target(program)
+    prior = f"{prefix}log_prior" if accumulated else "target"
+    rewriter = _split(program, prefix, dependence, prior)
     return render(
         "weighted.stan.jinja",
         program,
         prefix,
+        accumulated=accumulated,
         transforms=library(rewriter.functions, prefix),
         **_blocks(program, rewriter),
     )
 
 
-def _split(program: Program, prefix: str, dependence: Dependence) -> Rewriter:
-    """Redirect the terms of the model to separate accumulators for prior and likelihood."""
+def _priors_alone(program: Program, dependence: Dependence) -> list[Statement]:
+    """The statements of the model with all of the prior, if they stand without the others.
+
+    They hold no likelihood, and need no local variable of the model block.
+    """
+    syntax = program.syntax
+    statements = syntax.statements("model")
+    local = {
+        syntax.word(name) for one in statements if isinstance(one, Declare) for name, _ in one.names
+    }
+    alone, others = list[Statement](), set[str]()
+    for statement in statements:
+        parts = {
+            term.part
+            for one in walk([statement])
+            if isinstance(one, Tilde | Increment)
+            for term in dependence.terms(one)
+        }
+        if parts == {"prior"} and local.isdisjoint(syntax.names(statement.tokens)):
+            alone.append(statement)
+        else:
+            others |= parts
+    return [] if "prior" in others or touches_target(program) else alone
+
+
+def _cuts(program: Program, statements: Sequence[Statement]) -> list[Edit]:
+    """Edits that remove statements of the model block, with the comments above and behind them."""
+    text, syntax = program.expanded, program.syntax
+    block = program.blocks["model"]
+    behind, last = syntax.tokens[block.opening].end, syntax.tokens[block.closing].start
+    edits = list[Edit]()
+    for statement in syntax.statements("model"):
+        start, end = behind, syntax.span(statement.tokens)[1]
+        line_end = text.find("\n", end, last)
+        rest = text[end : max(line_end, end)].strip()
+        behind = line_end if line_end >= 0 and (not rest or rest.startswith("//")) else end
+        if statement in statements:
+            edits.append(Edit(start, behind, ""))
+    return edits
+
+
+def _split(program: Program, prefix: str, dependence: Dependence, prior: str) -> Rewriter:
+    """Redirect the terms of the model to an accumulator of the likelihood, and to `prior`."""
     rewriter = Rewriter(program, prefix, Shapes(program.syntax))
     rewriter.normalise_names()
     rewriter.keep_constants()
-    accumulators = {part: f"{prefix}log_{part}" for part in ("prior", "likelihood")}
+    accumulators = {"prior": prior, "likelihood": f"{prefix}log_likelihood"}
     model = program.syntax.statements("model")
     for statement, scope in rewriter.shapes.walk(model, rewriter.shapes.globals()):
         if isinstance(statement, Tilde):
@@ -89,6 +145,8 @@ def _split(program: Program, prefix: str, dependence: Dependence) -> Rewriter:
             rewriter.tilde(statement, scope, accumulators[part])
         elif isinstance(statement, Increment):
             terms = dependence.terms(statement)
+            if len(terms) == 1 and accumulators[terms[0].part] == "target":
+                continue
             if len(terms) == 1:
                 rewriter.redirect(statement, scope, accumulators[terms[0].part])
             else:

@@ -8,7 +8,6 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from stanct.stan.constraints import minus
-from stanct.stan.densities import DENSITY
 from stanct.stan.distributions import SUFFIX
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
@@ -42,6 +41,8 @@ _WITH_VECTORS = {"categorical": (1,), "categorical_logit": (1,)} | dict.fromkeys
 )
 # Generalised linear models with the same vectors in all rows as their second and third argument.
 _OF_WHOLE = frozenset({"categorical_logit_glm", "ordered_logistic_glm"})
+# Given containers, Stan adds up probabilities of this form too.
+_SUMMED = re.compile(r"(?P<family>\w+?)_l(?:u?p[dm]f|c?cdf)")
 _NOT_BY_ROW = re.compile(
     r"(wishart|inv_wishart|lkj_|laplace_|gaussian_dlm|multi_gp|dirichlet|multinomial)|"
     r"(wiener|hypergeometric|discrete_range)$"
@@ -133,7 +134,7 @@ class Rows:
     def density(
         self, family: str, variate: Range, arguments: Sequence[Range], scope: Scope
     ) -> None:
-        """Take a density whose variate has a value in each row."""
+        """Take a density or a probability whose variate has a value in each row."""
         if family not in SUFFIX or _NOT_BY_ROW.match(family) or self._is_users(family):
             raise StaysError(f"`{family}` is not known as a sum over rows")
         spec = scope.get(self._syntax.word(variate.first))
@@ -160,7 +161,7 @@ class Rows:
     def term(self, value: Range, scope: Scope) -> None:
         """Take a term of the target: a density, a vector, or the sum of one."""
         word, closing = self._syntax.word(value.first), self._syntax.partner.get(value.first + 1)
-        match = DENSITY.fullmatch(word)
+        match = _SUMMED.fullmatch(word)
         inside = Range(value.first + 2, value.stop - 1)
         if match and closing == value.stop - 1:
             self.density(match["family"], *self._syntax.conditioned(inside), scope)
@@ -388,7 +389,8 @@ class Rows:
 
     def _is_users(self, name: str) -> bool:
         own = {self._syntax.word(one.name) for one in self._syntax.functions}
-        return bool(own & {name, f"{name}_lpdf", f"{name}_lpmf"})
+        endings = ("", "_lpdf", "_lpmf", "_lcdf", "_lccdf")
+        return any(name + ending in own for ending in endings)
 
 
 def _breaks(statement: Statement) -> bool:

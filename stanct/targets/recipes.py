@@ -74,10 +74,12 @@ def variant_of(bias: CopyBias, fixed_beta: Array | None) -> dict[str, bool]:
     return {"fixed": fixed_beta is not None, "powers": isinstance(bias, PowerBias)}
 
 
-def prior_likelihood_recipe(target: ProgramTarget, bias: CoupledBias) -> Recipe:
-    """The program of the path from the prior with data and bias."""
+def prior_likelihood_recipe(
+    target: ProgramTarget, bias: CoupledBias, *, summed: bool = False
+) -> Recipe:
+    """The program of the path from the prior with data and bias; see `codegen.generate`."""
     names = {"K": bias.beta.size, "bias_beta": bias.beta, "bias": bias.value}
-    return recipe(target, "prior_likelihood", **names)
+    return recipe(target, "prior_likelihood", {"summed": summed}, **names)
 
 
 def extended_hamiltonian_recipe(

@@ -23,7 +23,6 @@ parameters {
   vector<lower=0, upper=1>[T - 1] detection;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     for (i in 1 : I) {
@@ -35,8 +34,6 @@ model {
       }
     }
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

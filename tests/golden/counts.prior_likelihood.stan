@@ -75,13 +75,9 @@ parameters {
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     array[2] real rates = {rate, 2 * rate};
-    ct_log_prior += normal_lpdf(slope | 0, 1);
-    ct_log_prior += normal_lpdf(effect | 0, 0.5);
-    ct_log_prior += exponential_lpdf(rate | 1);
     ct_log_likelihood += poisson_log_lpmf(y | offset_ + X * slope);
     ct_log_likelihood += poisson_lpmf(y | effort .* exp(effect[group]));
     ct_log_likelihood += binomial_logit_lpmf(wins |
@@ -108,8 +104,10 @@ transformed parameters {
   }
 }
 model {
-  // log p(theta): the prior
-  target += ct_log_prior;
+  // log p(theta), all constants kept: the prior
+  target += normal_lpdf(slope | 0, 1);
+  target += normal_lpdf(effect | 0, 0.5);
+  target += exponential_lpdf(rate | 1);
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias

@@ -30,13 +30,12 @@ parameters {
   real<lower=0> rate;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     array[2] real rates = {rate, 2 * rate};
-    ct_log_prior += normal_lpdf(slope | 0, 1);
-    ct_log_prior += normal_lpdf(effect | 0, 0.5);
-    ct_log_prior += exponential_lpdf(rate | 1);
+    target += normal_lpdf(slope | 0, 1);
+    target += normal_lpdf(effect | 0, 0.5);
+    target += exponential_lpdf(rate | 1);
     ct_log_likelihood += poisson_log_lpmf(y | offset_ + X * slope);
     ct_log_likelihood += poisson_lpmf(y | effort .* exp(effect[group]));
     ct_log_likelihood += binomial_logit_lpmf(wins |
@@ -61,8 +60,6 @@ model {
       ct_log_likelihood += -poisson_lcdf(99 | square(slope));
     }
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

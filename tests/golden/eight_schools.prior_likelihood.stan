@@ -67,23 +67,21 @@ parameters {
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += normal_lpdf(mu | 0, 5);
-    ct_log_prior += cauchy_lpdf(tau | 0, 5);
-    if (tau < 0) {
-      ct_log_prior += negative_infinity();
-    } else {
-      ct_log_prior += -cauchy_lccdf(0 | 0, 5);
-    } // half-Cauchy
-    ct_log_prior += normal_lpdf(theta | mu, tau);
     ct_log_likelihood += normal_lpdf(y | theta, sigma);
   }
 }
 model {
-  // log p(theta): the prior
-  target += ct_log_prior;
+  // log p(theta), all constants kept: the prior
+  target += normal_lpdf(mu | 0, 5);
+  target += cauchy_lpdf(tau | 0, 5);
+  if (tau < 0) {
+    target += negative_infinity();
+  } else {
+    target += -cauchy_lccdf(0 | 0, 5);
+  } // half-Cauchy
+  target += normal_lpdf(theta | mu, tau);
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias

@@ -22,21 +22,18 @@ parameters {
   array[J] real<offset=mu, multiplier=tau> theta;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += normal_lpdf(mu | 0, 5);
-    ct_log_prior += cauchy_lpdf(tau | 0, 5);
+    target += normal_lpdf(mu | 0, 5);
+    target += cauchy_lpdf(tau | 0, 5);
     if (tau < 0) {
-      ct_log_prior += negative_infinity();
+      target += negative_infinity();
     } else {
-      ct_log_prior += -cauchy_lccdf(0 | 0, 5);
+      target += -cauchy_lccdf(0 | 0, 5);
     } // half-Cauchy
-    ct_log_prior += normal_lpdf(theta | mu, tau);
+    target += normal_lpdf(theta | mu, tau);
     ct_log_likelihood += normal_lpdf(y | theta, sigma);
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -72,7 +72,6 @@ parameters {
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     vector[T] size_at;
@@ -81,15 +80,14 @@ transformed parameters {
         = ode_rk45(grow, [start]', 0, t, rate, capacity);
       size_at = to_vector(solution[ : , 1]);
     }
-    ct_log_prior += lognormal_lpdf(rate | -1, 1);
-    ct_log_prior += pareto_lpdf(capacity | max(y), 1.5);
-    ct_log_prior += exponential_lpdf(sigma | 2);
     ct_log_likelihood += lognormal_lpdf(y | log(size_at), sigma);
   }
 }
 model {
-  // log p(theta): the prior
-  target += ct_log_prior;
+  // log p(theta), all constants kept: the prior
+  target += lognormal_lpdf(rate | -1, 1);
+  target += pareto_lpdf(capacity | max(y), 1.5);
+  target += exponential_lpdf(sigma | 2);
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias

@@ -28,7 +28,6 @@ parameters {
   real<lower=0> sigma;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     vector[T] size_at;
@@ -37,13 +36,11 @@ model {
         = ode_rk45(grow, [start]', 0, t, rate, capacity);
       size_at = to_vector(solution[ : , 1]);
     }
-    ct_log_prior += lognormal_lpdf(rate | -1, 1);
-    ct_log_prior += pareto_lpdf(capacity | max(y), 1.5);
-    ct_log_prior += exponential_lpdf(sigma | 2);
+    target += lognormal_lpdf(rate | -1, 1);
+    target += pareto_lpdf(capacity | max(y), 1.5);
+    target += exponential_lpdf(sigma | 2);
     ct_log_likelihood += lognormal_lpdf(y | log(size_at), sigma);
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -81,19 +81,17 @@ transformed parameters {
   real<lower=0> sigma = exp(log_scale);
   jacobian += log_scale;
 
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += gamma_lpdf(high | 2, 1);
-    for (k in 1 : 2) ct_log_prior += dirichlet_lpdf(w[k] | [1, 2, 3]');
-    ct_log_prior += normal_lpdf(free | low, 2);
     ct_log_likelihood += normal_lpdf(y | w[1, 2] + free[1], sigma);
-    ct_log_prior += exponential_lpdf(sigma | 1);
   }
 }
 model {
-  // log p(theta): the prior
-  target += ct_log_prior;
+  // log p(theta), all constants kept: the prior
+  target += gamma_lpdf(high | 2, 1);
+  for (k in 1 : 2) target += dirichlet_lpdf(w[k] | [1, 2, 3]');
+  target += normal_lpdf(free | low, 2);
+  target += exponential_lpdf(sigma | 1);
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias

@@ -37,17 +37,14 @@ transformed parameters {
   jacobian += log_scale;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += gamma_lpdf(high | 2, 1);
-    for (k in 1 : 2) ct_log_prior += dirichlet_lpdf(w[k] | [1, 2, 3]');
-    ct_log_prior += normal_lpdf(free | low, 2);
+    target += gamma_lpdf(high | 2, 1);
+    for (k in 1 : 2) target += dirichlet_lpdf(w[k] | [1, 2, 3]');
+    target += normal_lpdf(free | low, 2);
     ct_log_likelihood += normal_lpdf(y | w[1, 2] + free[1], sigma);
-    ct_log_prior += exponential_lpdf(sigma | 1);
+    target += exponential_lpdf(sigma | 1);
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -22,34 +22,28 @@ parameters {
     sigma;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += normal_lpdf(mu | 0,1); ct_log_prior += exponential_lpdf(sigma   |    1 );
+    target += normal_lpdf(mu | 0,1); target += exponential_lpdf(sigma   |    1 );
     ct_log_likelihood += normal_lpdf(y /* the data */ | // are
       mu, // mean
              sigma);
     if (N>3) {
-      ct_log_prior += cauchy_lpdf(mu | 0,1);
+      target += cauchy_lpdf(mu | 0,1);
       if (mu > 9) {
-        ct_log_prior += negative_infinity();
+        target += negative_infinity();
       } else {
-        ct_log_prior += -cauchy_lcdf(9 | 0, 1);
+        target += -cauchy_lcdf(9 | 0, 1);
       }
     } else
       for (n in 1:N) if (y[n] > 0) ct_log_likelihood += std_normal_lpdf(y[n]);
-    ct_log_prior += std_normal_lpdf(mu);
+    target += std_normal_lpdf(mu);
     if (mu < -5 || mu > 5) {
-      ct_log_prior += negative_infinity();
+      target += negative_infinity();
     } else {
-      ct_log_prior += -log_diff_exp(
-        std_normal_lcdf(5),
-        std_normal_lcdf(-5)
-      );
+      target += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
     }
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -35,19 +35,18 @@ parameters {
   matrix[N, M] eta;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     array[N] real mu;
     vector[N] later;
     real last = 0;
-    ct_log_prior += lognormal_lpdf(sigma | 0, 1);
+    target += lognormal_lpdf(sigma | 0, 1);
     // the whole of containers
     for (n in 1 : N) ct_log_likelihood += normal_lpdf(y[n] | x[n], sigma);
     for (n in 1 : N) {
       ct_log_likelihood += normal_lpdf(y[n] | a[group[n]], sigma);
       ct_log_likelihood += std_normal_lpdf(x[n]);
-      ct_log_prior += b;
+      target += b;
     }
     // element by element, each before it is read
     for (n in 1 : N) {
@@ -71,17 +70,17 @@ model {
       for (m in 1 : M) {
         ct_log_likelihood += poisson_log_lpmf(count[n, m] | eta[n, m]);
         ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9, eta[n, m] - b);
-        ct_log_prior += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
+        target += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
       }
     }
     // a range that the outer loop sets
     for (n in 1 : N) {
       for (m in n : M) {
-        ct_log_prior += logistic_lpdf(eta[n, m] | b, 1);
+        target += logistic_lpdf(eta[n, m] | b, 1);
       }
     }
     if (N > 2)
-      for (n in 1 : N) ct_log_prior += normal_lpdf(b | y[n], 3);
+      for (n in 1 : N) target += normal_lpdf(b | y[n], 3);
     // what stays: branches, a density of the user's, mixtures, a recurrence
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_likelihood += exponential_lpdf(y[n] | sigma);
@@ -95,26 +94,24 @@ model {
       ct_log_likelihood += normal_lpdf(y[n] | b, sigma);
     }
     for (value in y) ct_log_likelihood += normal_lpdf(value | b, sigma);
-    for (n in 1 : 2) ct_log_prior += normal_lpdf(b | 0, 2);
+    for (n in 1 : 2) target += normal_lpdf(b | 0, 2);
     for (n in 1 : nothing) ct_log_likelihood += normal_lpdf(y[n] | a[n], sigma);
     while (last > 100) {
       last = 0;
-      ct_log_prior += normal_lpdf(b | 0, 1);
+      target += normal_lpdf(b | 0, 1);
     }
     for (g in 1 : G) {
-      ct_log_prior += normal_lpdf(a[g] | 0, 2);
+      target += normal_lpdf(a[g] | 0, 2);
       if (a[g] < -5 || a[g] > 5) {
-        ct_log_prior += negative_infinity();
+        target += negative_infinity();
       } else {
-        ct_log_prior += -log_diff_exp(
+        target += -log_diff_exp(
           normal_lcdf(5 | 0, 2),
           normal_lcdf(-5 | 0, 2)
         );
       }
     }
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

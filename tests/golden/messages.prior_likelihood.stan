@@ -68,13 +68,8 @@ parameters {
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    profile("prior: μ, σ") {
-      ct_log_prior += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
-      ct_log_prior += normal_lpdf(sigma | 0, 5);
-    }
     profile("likelihood ∏ p(y | μ, σ)") {
       ct_log_likelihood += normal_lpdf(y | mu, sigma);
     }
@@ -82,8 +77,11 @@ transformed parameters {
   }
 }
 model {
-  // log p(theta): the prior
-  target += ct_log_prior;
+  // log p(theta), all constants kept: the prior
+  profile("prior: μ, σ") {
+    target += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
+    target += normal_lpdf(sigma | 0, 5);
+  }
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias

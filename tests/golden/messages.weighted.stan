@@ -23,20 +23,17 @@ parameters {
   real<lower=0> sigma; // σ ~ half-normal
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
     profile("prior: μ, σ") {
-      ct_log_prior += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
-      ct_log_prior += normal_lpdf(sigma | 0, 5);
+      target += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
+      target += normal_lpdf(sigma | 0, 5);
     }
     profile("likelihood ∏ p(y | μ, σ)") {
       ct_log_likelihood += normal_lpdf(y | mu, sigma);
     }
     if (is_nan(mu)) print("μ = ", mu, " // not a comment, no ~ either");
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -35,16 +35,13 @@ transformed parameters {
   real tau = exp(log_tau);
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += normal_lpdf(mu | 0, 10) + std_normal_lpdf(log_tau);
-    ct_log_prior += normal_lpdf(truth | mu, tau);
+    target += normal_lpdf(mu | 0, 10) + std_normal_lpdf(log_tau);
+    target += normal_lpdf(truth | mu, tau);
     ct_log_likelihood += normal_lpdf(y | truth, error);
-    ct_log_prior += normal_lpdf(y_above | mu, hypot(tau, error));
+    target += normal_lpdf(y_above | mu, hypot(tau, error));
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

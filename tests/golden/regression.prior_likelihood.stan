@@ -78,23 +78,21 @@ parameters {
 transformed parameters {
   vector[K] beta = theta ./ scale_of;
 
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += student_t_lpdf(scale | 4, 0, 1);
-    if (scale < 0) {
-      ct_log_prior += negative_infinity();
-    } else {
-      ct_log_prior += -student_t_lccdf(0 | 4, 0, 1);
-    }
-    ct_log_prior += normal_lpdf(alpha | 0, 5);
-    ct_log_prior += normal_lpdf(theta | 0, scale);
     ct_log_likelihood += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
   }
 }
 model {
-  // log p(theta): the prior
-  target += ct_log_prior;
+  // log p(theta), all constants kept: the prior
+  target += student_t_lpdf(scale | 4, 0, 1);
+  if (scale < 0) {
+    target += negative_infinity();
+  } else {
+    target += -student_t_lccdf(0 | 4, 0, 1);
+  }
+  target += normal_lpdf(alpha | 0, 5);
+  target += normal_lpdf(theta | 0, scale);
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias

@@ -34,21 +34,18 @@ transformed parameters {
   vector[K] beta = theta ./ scale_of;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += student_t_lpdf(scale | 4, 0, 1);
+    target += student_t_lpdf(scale | 4, 0, 1);
     if (scale < 0) {
-      ct_log_prior += negative_infinity();
+      target += negative_infinity();
     } else {
-      ct_log_prior += -student_t_lccdf(0 | 4, 0, 1);
+      target += -student_t_lccdf(0 | 4, 0, 1);
     }
-    ct_log_prior += normal_lpdf(alpha | 0, 5);
-    ct_log_prior += normal_lpdf(theta | 0, scale);
+    target += normal_lpdf(alpha | 0, 5);
+    target += normal_lpdf(theta | 0, scale);
     ct_log_likelihood += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

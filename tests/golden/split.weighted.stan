@@ -39,19 +39,18 @@ transformed parameters {
   log_prior += log_nu;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += normal_lpdf(alpha | 0, scale);
-    if (robust) ct_log_prior += tail_lpdf(alpha | 4);
-    ct_log_prior += normal_lpdf(sigma | 0, scale);
+    target += normal_lpdf(alpha | 0, scale);
+    if (robust) target += tail_lpdf(alpha | 4);
+    target += normal_lpdf(sigma | 0, scale);
     if (sigma < 0) {
-      ct_log_prior += negative_infinity();
+      target += negative_infinity();
     } else {
-      ct_log_prior += -normal_lccdf(0 | 0, scale);
+      target += -normal_lccdf(0 | 0, scale);
     }
-    ct_log_prior += log_prior;
-    ct_log_prior += exponential_lpdf(sum(alpha .* alpha) | 1); // prior
+    target += log_prior;
+    target += exponential_lpdf(sum(alpha .* alpha) | 1); // prior
     ct_log_likelihood += -0.1 * dot_self(centred - mu); // likelihood
     ct_log_likelihood += normal_lpdf(y | mu, sigma);
     for (n in 1 : N) {
@@ -59,11 +58,9 @@ model {
       else ct_log_likelihood += log1m(mix);
       ct_log_likelihood += log(share[group[n]]);
     }
-    ct_log_prior += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+    target += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
     ct_log_likelihood += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

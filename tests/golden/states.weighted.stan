@@ -52,16 +52,13 @@ transformed parameters {
   for (k in 1 : 2) log_into[k] = log([move[1, k], move[2, k]]');
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    for (k in 1 : 2) ct_log_prior += dirichlet_lpdf(move[k] | [2, 2]');
-    ct_log_prior += normal_lpdf(mu | 0, 2);
-    ct_log_prior += std_normal_lpdf(raw);
+    for (k in 1 : 2) target += dirichlet_lpdf(move[k] | [2, 2]');
+    target += normal_lpdf(mu | 0, 2);
+    target += std_normal_lpdf(raw);
     ct_log_likelihood += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

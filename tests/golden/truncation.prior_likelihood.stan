@@ -78,25 +78,8 @@ parameters {
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += normal_lpdf(mu | 0, 1);
-    ct_log_prior += normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) {
-      ct_log_prior += negative_infinity();
-    } else {
-      ct_log_prior += -normal_lccdf(0 | 0, 2);
-    }
-    ct_log_prior += bump_lpdf(theta | sigma);
-    if (theta < 0.5 || theta > 2.5) {
-      ct_log_prior += negative_infinity();
-    } else {
-      ct_log_prior += -log_diff_exp(
-        bump_lcdf(2.5 | sigma),
-        bump_lcdf(0.5 | sigma)
-      );
-    }
     ct_log_likelihood += normal_lpdf(y | mu, sigma);
     if (min(y) < 0 || max(y) > 4) {
       ct_log_likelihood += negative_infinity();
@@ -156,23 +139,38 @@ transformed parameters {
         ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
       }
     }
-    for (i in 1 : N) {
-      ct_log_prior += gamma_lpdf(rate[i] | 2, sigma);
-      if (rate[i] < 0 || rate[i] > positive_infinity()) {
-        ct_log_prior += negative_infinity();
-      } else {
-        ct_log_prior += -log_diff_exp(
-          gamma_lcdf(positive_infinity() | 2, sigma),
-          gamma_lcdf(0 | 2, sigma)
-        );
-      }
-    }
-    ct_log_prior += exponential_lpdf(rate | 1);
   }
 }
 model {
-  // log p(theta): the prior
-  target += ct_log_prior;
+  // log p(theta), all constants kept: the prior
+  target += normal_lpdf(mu | 0, 1);
+  target += normal_lpdf(sigma | 0, 2);
+  if (sigma < 0) {
+    target += negative_infinity();
+  } else {
+    target += -normal_lccdf(0 | 0, 2);
+  }
+  target += bump_lpdf(theta | sigma);
+  if (theta < 0.5 || theta > 2.5) {
+    target += negative_infinity();
+  } else {
+    target += -log_diff_exp(
+      bump_lcdf(2.5 | sigma),
+      bump_lcdf(0.5 | sigma)
+    );
+  }
+  for (i in 1 : N) {
+    target += gamma_lpdf(rate[i] | 2, sigma);
+    if (rate[i] < 0 || rate[i] > positive_infinity()) {
+      target += negative_infinity();
+    } else {
+      target += -log_diff_exp(
+        gamma_lcdf(positive_infinity() | 2, sigma),
+        gamma_lcdf(0 | 2, sigma)
+      );
+    }
+  }
+  target += exponential_lpdf(rate | 1);
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;
   // -b(beta): the bias

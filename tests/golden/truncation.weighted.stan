@@ -34,21 +34,20 @@ parameters {
   vector<lower=0>[N] rate;
 }
 model {
-  real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
   {
-    ct_log_prior += normal_lpdf(mu | 0, 1);
-    ct_log_prior += normal_lpdf(sigma | 0, 2);
+    target += normal_lpdf(mu | 0, 1);
+    target += normal_lpdf(sigma | 0, 2);
     if (sigma < 0) {
-      ct_log_prior += negative_infinity();
+      target += negative_infinity();
     } else {
-      ct_log_prior += -normal_lccdf(0 | 0, 2);
+      target += -normal_lccdf(0 | 0, 2);
     }
-    ct_log_prior += bump_lpdf(theta | sigma);
+    target += bump_lpdf(theta | sigma);
     if (theta < 0.5 || theta > 2.5) {
-      ct_log_prior += negative_infinity();
+      target += negative_infinity();
     } else {
-      ct_log_prior += -log_diff_exp(
+      target += -log_diff_exp(
         bump_lcdf(2.5 | sigma),
         bump_lcdf(0.5 | sigma)
       );
@@ -113,20 +112,18 @@ model {
       }
     }
     for (i in 1 : N) {
-      ct_log_prior += gamma_lpdf(rate[i] | 2, sigma);
+      target += gamma_lpdf(rate[i] | 2, sigma);
       if (rate[i] < 0 || rate[i] > positive_infinity()) {
-        ct_log_prior += negative_infinity();
+        target += negative_infinity();
       } else {
-        ct_log_prior += -log_diff_exp(
+        target += -log_diff_exp(
           gamma_lcdf(positive_infinity() | 2, sigma),
           gamma_lcdf(0 | 2, sigma)
         );
       }
     }
-    ct_log_prior += exponential_lpdf(rate | 1);
+    target += exponential_lpdf(rate | 1);
   }
-  // log p(theta): the prior
-  target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }
