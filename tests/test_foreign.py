@@ -362,7 +362,7 @@ def test_files_are_a_base(rng: np.random.Generator, tmp_path: Path) -> None:
     model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
     options: Any = {"draws": 50, "warmup": 32, "seed": 1, "progress": False}
     for fit in (str(tmp_path / "fit.csv"), tmp_path, [tmp_path / "fit.csv"]):
-        run = model.sample(None, "gibbs", base=fit, **options)
+        run: Any = model.sample(None, "gibbs", base=fit, **options)
         assert run.base.mean == pytest.approx([x.mean()])
     with pytest.raises(StanctError, match=r"Did you mean base='pilot'"):
         model.sample(None, "gibbs", base="pilto", **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ class Surveyed:
         number = pd.RangeIndex(1, len(self.mode_columns["weight"]) + 1, name="mode")
         unused = "pilot_" if self._mode_evidence is not None else "log_z"
         own = {name: v for name, v in self.mode_columns.items() if not name.startswith(unused)}
-        return pd.DataFrame({**own, **self._peaks(number), **self.mode_means}, index=number)
+        return pd.DataFrame({**own, **self._peaks(), **self.mode_means}, index=number)
 
     @property
     def optima(self) -> pd.DataFrame | None:
@@ -103,11 +103,13 @@ class Surveyed:
         number = pd.RangeIndex(1, len(place) + 1, name="optimum")
         return pd.DataFrame({**own, **there}, index=number)
 
-    def _peaks(self, modes: Sequence[int]) -> dict[str, list[int]]:
+    def _peaks(self) -> dict[str, list[int]]:
         """How many optima have a hundredth of each mode's weight; empty without optima."""
         found = self._optima
         if found is None:
             return {}
+        assert self.mode_columns is not None
+        modes = range(1, len(self.mode_columns["weight"]) + 1)
         own = [found["weight"][found["mode"] == mode] for mode in modes]
         return {"optima": [int((weight > 0.01 * weight.sum()).sum()) for weight in own]}
 
@@ -120,8 +122,9 @@ class Surveyed:
             return None
         place, log_mass = np.array(found["place"]), np.array(found["log_mass"])
         shares = mode_shares(self._placed[0], place[None], np.asarray, np.zeros((1, len(place))))
-        _, *draws = self._placed
-        weight = expectation(mode_shares({**found, "log_evidence": log_mass}, *draws), draws[-1], 1)
+        _, z, unwhiten, log_weights = self._placed
+        own = mode_shares({**found, "log_evidence": log_mass}, z, unwhiten, log_weights)
+        weight = expectation(own, log_weights, 1)
         return {
             "place": place,
             "weight": weight.value,

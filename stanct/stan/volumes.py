@@ -30,7 +30,7 @@ def volume(
     if spec.base == "unit_vector":
         (size,) = map(text, spec.dims)
         number = constant(size)
-        short = {2: "-log(2 * pi())", 3: "-log(4 * pi())"}
+        short: dict[float, str] = {2: "-log(2 * pi())", 3: "-log(4 * pi())"}
         half = f"0.5 * {operand(size)}"
         each = short.get(number or 0, f"lgamma({half}) - log(2) - {half} * log(pi())")
         value = None
