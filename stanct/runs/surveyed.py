@@ -90,9 +90,9 @@ class Surveyed:
         import pandas as pd
 
         run: Any = self
-        if self._optima is None:
+        if self.optima_columns is None:
             return None
-        own = dict(self._optima)
+        own = dict(self.optima_columns)
         place = own.pop("place")
         values = variables_at(place[None], run.programs.get("density"), run.data)
         there = {
@@ -105,7 +105,7 @@ class Surveyed:
 
     def _peaks(self) -> dict[str, list[int]]:
         """How many optima have a hundredth of each mode's weight; empty without optima."""
-        found = self._optima
+        found = self.optima_columns
         if found is None:
             return {}
         assert self.mode_columns is not None
@@ -114,7 +114,7 @@ class Surveyed:
         return {"optima": [int((weight > 0.01 * weight.sum()).sum()) for weight in own]}
 
     @cached_property
-    def _optima(self) -> dict[str, Array] | None:
+    def optima_columns(self) -> dict[str, Array] | None:
         """The first columns of `optima`, and the `place` of each; None if there are none."""
         run: Any = self
         found = (run.provenance.get("survey") or {}).get("optima")
