@@ -37,6 +37,9 @@ BELOW = 2.0
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
 
+# Share of a fit's draws, or of imported ones, that may be left out.
+MOST_LOST = 0.01
+
 # Where most modes were seen once, so many ascents have to lead to the best one, or to others as
 # good. The search goes on until then (`stanct.bases.search.AGAIN`).
 FOUND_AGAIN = 6
@@ -172,6 +175,21 @@ def fit_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
     ones.
     """
     return tuple(Check(**one) for one in facts.get("bridge", {}).get("program", ()))
+
+
+def left_out_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Check that hardly any draws of imported files were left out.
+
+    The provenance's ``"left_out"`` has their share, and the files in words.
+    """
+    if (left := facts.get("left_out")) is None:
+        return ()
+    found = most(
+        "lost", left["share"], MOST_LOST,
+        f"{left['share']:.1%} of the draws of {left['of']} were left out.",
+        "A chain that was cut short is made again, or its file is copied whole. Then import all.",
+    )  # fmt: skip
+    return (found,)
 
 
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:

@@ -129,6 +129,8 @@ def _peaks(run: Run) -> Iterator[str]:
     assert found is not None
     ahead = [name for name in found.columns if name not in _UNTOLD]
     rows = found.iloc[:MOST_PEAKS][ahead[:MOST_COLUMNS]].to_dict("index")
+    if len(found) > MOST_PEAKS:
+        said = f"{said}, the first {MOST_PEAKS} of {len(found)}"
     yield f"\n{said}\n{in_columns({f'  {number}': row for number, row in rows.items()})}"
 
 
