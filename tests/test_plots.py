@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -199,6 +200,23 @@ def test_a_run_draws_itself_through_arviz(tempered: Any) -> None:
     one = replace(tempered, provenance={**tempered.provenance, "survey": survey})
     assert one.plot_modes().get_yticklabels()[0].get_text() == "mode 1"
     pyplot.close("all")
+
+
+def test_a_picture_of_many_pairs_has_room(run: Any) -> None:
+    """The labels of the ticks of neighbouring panels do not overlap."""
+    many = replace(run, variables={f"v{k}": 1000 + run.variables["sum_b"] for k in range(5)})
+    for count in (3, 5):
+        axes = plots.pair(many, names=[f"v{k}" for k in range(count)])
+        figure: Any = axes.figure
+        figure.canvas.draw()
+        boxes = [
+            one.label1.get_window_extent()
+            for panel in axes.child_axes if panel.get_xlabel()
+            for one in panel.xaxis.get_major_ticks()
+            if panel.get_xlim()[0] <= one.get_loc() <= panel.get_xlim()[1]
+        ]  # fmt: skip
+        boxes.sort(key=lambda box: box.x0)
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_one_call_writes_any_picture(tempered: Any, tmp_path: Path) -> None:

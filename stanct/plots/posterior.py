@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.modality import Modality, modalities
 from stanct.estimates.naming import Names, by_interest, listed, places_of
-from stanct.plots.canvas import INK, LETTERS, MAIN, SECOND, chain_colour, drawing, legend, short
+from stanct.plots.canvas import (
+    INK,
+    LETTERS,
+    MAIN,
+    SECOND,
+    SIZE,
+    chain_colour,
+    drawing,
+    legend,
+    short,
+)
 from stanct.runs.run import Run
 
 SHOWN = 3
@@ -69,6 +80,9 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
         As in `shown_scalars`.
     """
     found = shown_scalars(run, names)[:MOST_SHOWN]
+    if axes is None and len(found) > SHOWN:  # numbers of narrower panels would overlap
+        side = SIZE[0] / SHOWN * len(found)
+        axes = Figure(figsize=(side, 0.8 * side), layout="constrained").add_subplot()
     axes = drawing(axes)
     axes.axis("off")
     count = max(1, min(POINTS // run.chains, run.draws))
@@ -87,7 +101,8 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
             place = (column * (side + gap), (count - 1 - row) * (side + gap), side, side)
             panel = drawing(axes.inset_axes(place))
             panel.tick_params(labelsize=LETTERS - 2)
-            panel.locator_params(nbins=4)
+            panel.locator_params("y", nbins=4)
+            panel.locator_params("x", nbins=2)  # numbers lie side by side
             if row == column:
                 _histogram(panel, columns[row])
                 if found[row].is_multimodal:
