@@ -24,6 +24,7 @@ EXCEPTIONS = {
     ("stanct.runs.verbs", "stanct.api.prior"),
     ("stanct.runs.verbs", "stanct.plots"),
     ("stanct.runs.verbs", "stanct.plots.by_arviz"),
+    ("stanct.runs.verbs", "stanct.plots.files"),
 }
 
 

@@ -431,6 +431,10 @@ class TestOptions:
         assert len(run.provenance["omissions"]) == 1
         mended = stanct.bridge(stanct.temper(path, half_priors="renormalise"), None, fit, seed=1)
         assert mended.evidence.log_z == pytest.approx(0, abs=0.02)
+        also = stanct.bridge(path, None, fit, half_priors="renormalise", seed=1, progress=False)
+        assert also.evidence == mended.evidence
+        with pytest.raises(StanctError, match=r"stanct\.temper has read this one already"):
+            stanct.bridge(stanct.temper(path), None, fit, half_priors="renormalise")
 
 
 @pytest.fixture(scope="module")

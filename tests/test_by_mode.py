@@ -80,7 +80,7 @@ def test_the_mode_of_each_draw() -> None:
 
 def test_the_table_has_what_is_asked_for_first() -> None:
     run = weighted_run(1, x="weight", y="y_rep")
-    own = [*run.mode_columns]
+    own = ["weight", "std_error", "log_z", "log_z_std_error", "chains"]
     assert list(run.modes.columns) == [*own, "y_rep"]  # a weight is that of the mode
     assert run.modes["weight"][1] == run.mode_columns["weight"][0]
     many = {f"log_lik_{k}": run.variables["y_rep"] for k in range(9)} | {"b": run.z.repeat(4, -1)}
@@ -88,6 +88,46 @@ def test_the_table_has_what_is_asked_for_first() -> None:
     means = [*(f"b[{k}]" for k in (1, 2, 3, 4)), "log_lik_0", "log_lik_1"]
     assert list(wide.modes.columns) == [*own, *means]
     assert "mean of b[4]" in str(wide.report())
+
+
+def test_the_table_shows_what_tells_modes_apart() -> None:
+    """Of eight scalars only the last two differ between the modes; an indicator does, too."""
+    run = weighted_run(1)
+    noise = np.random.default_rng(2).standard_normal((4, 1000, 7))
+    values = {"a": noise, "x": run.variables["x"], "side": (run.variables["x"] > 0) * 1.0}
+    wide = dataclasses.replace(run, variables=values)
+    assert list(wide.mode_means) == ["x", "side", "a[1]", "a[2]", "a[3]", "a[4]"]
+
+
+def test_no_mean_stands_where_no_draw_lies() -> None:
+    """A mode of which a chain could not tell two peaks, a lognormal one, and counts."""
+    rng = np.random.default_rng(5)
+    minor = rng.random((4, 1000)) < 0.1
+    x = np.where(minor, 9.0, 1.0) + 0.2 * rng.standard_normal(minor.shape)
+    skewed = np.exp(2 * rng.standard_normal(minor.shape))
+    values = {"x": x, "skewed": skewed, "count": rng.poisson(1.5, minor.shape).astype(float)}
+    one = {name: value[:1] for name, value in SURVEY.items() if isinstance(value, list)}
+    optima = {
+        "place": [[1.0], [9.0], [20.0]], "spread": [[0.2], [0.2], [0.2]],
+        "log_mass": [0.0, -2.2, -9.0], "seen": [7, 2, 1], "ends": 3,
+    }  # fmt: skip
+    like = line_run("ais")
+    facts = {**like.provenance, "survey": {**SURVEY, **one, "optima": optima}, "parameters": ["x"]}
+    run: Any = dataclasses.replace(
+        like, z=x[..., None], variables=values, base=None, log_weights=np.zeros(x.shape),
+        island=1, provenance=facts,
+    )  # fmt: skip
+    table = run.modes
+    assert np.isnan(table["x"][1]) and run.summary("x", by="mode")["mean"].iloc[0] > 1.4
+    assert table["skewed"][1] == skewed.mean() and table["count"][1] == values["count"].mean()
+    assert table["optima"][1] == 2  # the third is too light
+    found = run.optima
+    assert list(found.columns) == ["weight", "std_error", "mode", "log_mass", "seen"]
+    assert found["seen"].tolist() == [7, 2, 1] and found["mode"].tolist() == [1, 1, 1]
+    assert found["weight"].to_numpy() == pytest.approx([(~minor).mean(), minor.mean(), 0])
+    assert found["std_error"][2] == pytest.approx(np.sqrt(0.1 * 0.9 / x.size), rel=0.5)
+    (check,) = (one for one in run.diagnostics if one.name == "search")
+    assert check.passed and check.value == 7 and "10 ascents ended at 3 optima, 7" in check.message
 
 
 def test_who_knows_no_modes_says_so() -> None:
@@ -121,6 +161,10 @@ def test_every_kind_of_run(method: str, settings: dict[str, Any]) -> None:
         assert np.all(np.abs(found["mean"] - at) < 4 * found["std_error"])
         assert np.all(found["std_error"] < 0.3)
         assert run.modes.loc[mode, ["x[1]", "x[2]"]].to_numpy() == pytest.approx(found["mean"])
+    found = run.optima.loc[1:2].set_index("mode")
+    assert found["x[1]"].to_numpy() == pytest.approx([-6, 6], abs=0.01)
+    assert found["log_mass"].to_numpy() == pytest.approx(3.5 + np.log([0.7, 0.3]), abs=0.01)
+    assert run.modes["optima"].tolist() == [1, 1] and not run.modes.isna().any(axis=None)
     frame = run.draws_pd()
     assert (frame["mode__"] == np.where(frame["x[1]"] < 0, 1, 2)).all()
     assert (frame["mode__"] == 2).mean() == pytest.approx(run.modes["weight"][2], abs=0.1)

@@ -509,6 +509,10 @@ def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> No
         (["evidence", "a.stan", "--drws", "3"], "Did you mean --draws?"),
         (["evidence", "a.stan", "--data", "b.json"], "A program is run by stanct evidence"),
         (["compare", "a", "--seed", "3"], "has it."),
+        (
+            ["evidence", "a.stan", "--out", "x"],
+            "by --save FOLDER, and a page is written by --report",
+        ),
         (["plot", "run", "tracee"], "Did you mean trace?"),
         (["zzz"], "There are temper, evidence, bridge"),
     ],
@@ -539,7 +543,7 @@ def test_plot(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["trace", "--names", "rr"], "Did you mean 'r'"),
         (["path", "--names", "r"], "takes no names"),
         (["trace", "--out", "p.doc"], "no format of pictures"),
-        (["modes"], "one mode at most"),
+        (["modes", "--names", "r"], "takes no names"),
     ):
         assert main(["plot", str(saved), *wrong]) == 1
         assert told in capsys.readouterr().err

@@ -361,11 +361,17 @@ def test_files_that_are_not_whole(exported: Path, tmp_path: Path) -> None:
 
 def test_a_chain_that_was_killed_is_told(exported: Path, tmp_path: Path) -> None:
     for file in (exported / "output").glob("*.csv"):
-        text = file.read_text()
+        rows = [line for line in file.read_text().split("\n") if line and line[0] != "#"]
+        text = "\n".join([f"#     num_samples = {len(rows) - 1}", *rows, ""])
         (tmp_path / file.name).write_text(text[:9000] if file.name == "chain_2.csv" else text)
-    with pytest.warns(UserWarning, match=r"Draws are left out.*chain_2\.csv has \d+ draws"):
+    with pytest.warns(UserWarning, match=r"Draws are left out.*chain_2\.csv has \d+ of \d+ draws"):
         run = stanct.import_run(exported, tmp_path, seed=1)
     assert run.chains == 3
+    (lost,) = (one for one in run.diagnostics if one.name == "lost")
+    assert not lost.passed and 0.2 < lost.value < 0.3 and "chain_2.csv has" in lost.message
+    assert "lost" in run.verdict.draws
+    all_of_it = stanct.import_run(exported, exported / "output", seed=1)
+    assert "lost" not in {one.name for one in all_of_it.diagnostics}
 
 
 @LONG

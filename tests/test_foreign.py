@@ -251,6 +251,13 @@ def test_what_is_more_than_rounding_is_refused(rng: np.random.Generator) -> None
 SOME = ((1, 1), (2, 1), (1, 2), (1, 3), (2, 3))
 
 
+def summary(file: Path, end: str) -> Path:
+    """What CmdStan's stansummary writes."""
+    rows = "name,Mean,MCSE,StdDev,MAD,5%,50%,95%,ESS_bulk,ESS_tail,R_hat\nlp__,1,1,1,1,1,1,1,1,1,1"
+    file.write_text(f"{rows}{end}\n", encoding="utf-8")
+    return file
+
+
 def refused(form: str, draws: dict[str, np.ndarray], folder: Path) -> Any:
     """A fit that cannot be read."""
     broken = folder / "broken.csv"
@@ -277,6 +284,8 @@ def refused(form: str, draws: dict[str, np.ndarray], folder: Path) -> Any:
         "no number": broken,
         "columns": [write_csv(folder / "0.csv", draws, 0), folder / "other.csv"],
         "empty": folder / "empty",
+        "summary": summary(folder / "summary.csv", "\n# Samples were drawn by hmc"),
+        "its table": summary(folder / "table.csv", ""),
     }[form]
 
 
@@ -296,6 +305,8 @@ REFUSED = {
     "no number": r"broken\.csv is no CSV file of draws: .*[^.]\. Pass",
     "columns": "have different columns",
     "empty": "has no CSV files",
+    "summary": r"summary\.csv is a summary of a fit, and has no draws\. Pass the CSV files",
+    "its table": r"table\.csv is a summary of a fit",
 }
 
 
@@ -343,6 +354,18 @@ def test_a_frame_is_a_base(rng: np.random.Generator) -> None:
     run = model.sample(None, "gibbs", base=fit, draws=50, warmup=32, seed=1, progress=False)
     assert isinstance(run.base, stanct.GaussianBase)
     assert run.base.mean == pytest.approx([fit["x"].mean()])
+
+
+def test_files_are_a_base(rng: np.random.Generator, tmp_path: Path) -> None:
+    x = rng.standard_normal(400)
+    pd.DataFrame({"lp__": 0.0, "x": x}).to_csv(tmp_path / "fit.csv", index=False)
+    model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
+    options: Any = {"draws": 50, "warmup": 32, "seed": 1, "progress": False}
+    for fit in (str(tmp_path / "fit.csv"), tmp_path, [tmp_path / "fit.csv"]):
+        run: Any = model.sample(None, "gibbs", base=fit, **options)
+        assert run.base.mean == pytest.approx([x.mean()])
+    with pytest.raises(StanctError, match=r"Did you mean base='pilot'"):
+        model.sample(None, "gibbs", base="pilto", **options)
 
 
 def test_what_is_a_fit(draws: dict[str, np.ndarray]) -> None:

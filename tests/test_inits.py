@@ -88,6 +88,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("options", "message"),
     [
         ({"inits": {}}, "Init 1 has no value of `x`"),
+        ({"inits": {"X": 3}}, "Init 1 has no value of `x`, but one of `X`"),
         ({"inits": [{"x": 1}, {"x": -2}]}, "Init 2 is no point of the program"),
         ({"inits": {"x": [1, 2]}}, "Init 1 is no point of the program"),
         ({"inits": {"x": float("nan")}}, "Init 1 has a value of `x` that is not finite"),
@@ -108,6 +109,24 @@ def test_what_cannot_be_an_init(options: dict[str, Any], message: str) -> None:
 def test_a_function_has_no_inits() -> None:
     with pytest.raises(SamplingError, match="inits need a Stan program"):
         stanct.sample(gaussian(2).target, inits={"x": [0, 0]})
+
+
+def test_what_an_init_does_not_name_is_random() -> None:
+    """y and z are within 2 of 0 in the unconstrained space, and inits differ there."""
+    text = "parameters { real x; real<lower=0> y; vector[2] z; } model { }"
+    places = np.array(places_of(target_of(text), [{"x": 7.0, "z": [8, 9]}, {"x": 7.0}]))
+    assert places[0, [0, 2, 3]] == pytest.approx([7, 8, 9]) and places[1, 0] == 7
+    rest = np.array([places[0, 1], *places[1, 1:]])
+    assert np.all(np.abs(rest) <= 2) and np.unique(rest).size == 4
+
+
+def test_a_run_says_what_became_of_an_init() -> None:
+    run = sampled(PLAIN, inits=[{"x": 9_990}, {"x": 12}])
+    found = run.steps.set_index("step").loc["ascents", "found"]
+    assert found.endswith(
+        "; from init 1 at the best; from init 2 at one with a log mass 1.1 below the best"
+    )
+    assert run.optima["seen"].min() >= 1
 
 
 def test_inits_of_a_hierarchy() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import warnings
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -191,9 +194,39 @@ def test_a_run_draws_itself_through_arviz(tempered: Any) -> None:
     assert tempered.plot_path().get_xlabel() == "inverse temperature β"
     with pytest.raises(StanctError, match="needs two scalars"):
         tempered.plot_pair("b[1]")
-    with pytest.raises(StanctError, match="one mode at most"):
+    with pytest.raises(StanctError, match="No search looked for modes"):
         tempered.plot_modes()
+    survey = {"place": [[0.0, 0.0]], "spread": [[1.0, 1.0]], "log_evidence": [0.0]}
+    one = replace(tempered, provenance={**tempered.provenance, "survey": survey})
+    assert one.plot_modes().get_yticklabels()[0].get_text() == "mode 1"
     pyplot.close("all")
+
+
+def test_a_picture_of_many_pairs_has_room(run: Any) -> None:
+    """The labels of the ticks of neighbouring panels do not overlap."""
+    many = replace(run, variables={f"v{k}": 1000 + run.variables["sum_b"] for k in range(5)})
+    for count in (3, 5):
+        axes = plots.pair(many, names=[f"v{k}" for k in range(count)])
+        figure: Any = axes.figure
+        figure.canvas.draw()
+        boxes = [
+            one.label1.get_window_extent()
+            for panel in axes.child_axes if panel.get_xlabel()
+            for one in panel.xaxis.get_major_ticks()
+            if panel.get_xlim()[0] <= one.get_loc() <= panel.get_xlim()[1]
+        ]  # fmt: skip
+        boxes.sort(key=lambda box: box.x0)
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_one_call_writes_any_picture(tempered: Any, tmp_path: Path) -> None:
+    mpl.use("Agg")
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    for kind in ("pair", "trace", "posterior", "path", "weights"):
+        assert tempered.save_plot(kind, tmp_path / f"{kind}.png").stat().st_size > 1000
+    assert not pyplot.get_fignums()
+    with pytest.raises(StanctError, match=r"no picture 'corner'.*\n?.*pair"):
+        tempered.save_plot("corner", tmp_path / "a.png")
 
 
 def test_the_prior_is_sampled_and_drawn() -> None:
@@ -201,6 +234,7 @@ def test_the_prior_is_sampled_and_drawn() -> None:
     mpl.use("Agg")
     source = (
         "data { vector[2] y; } parameters { real m; } model { m ~ normal(0, 2); y ~ normal(m, 1); }"
+        "generated quantities { real twice = 2 * m; }"
     )
     run = target_of(source, {"y": [3.0, 3.2]})
     found = sampled("gibbs", run, seed=SEED, draws=200, warmup=100, progress=False)
@@ -213,4 +247,15 @@ def test_the_prior_is_sampled_and_drawn() -> None:
     inner = slice(len(x) // 4, -len(x) // 4)
     exact = np.exp(-np.square(x) / 8) / np.sqrt(8 * np.pi)
     assert np.abs(y - exact)[inner].max() < 0.06
+    both = np.ravel(found.plot_posterior(["m", "twice"], prior=True))
+    assert [one.get_title() for one in both] == ["m", "twice"]
+    (line,) = (one for one in both[1].lines if one.get_label() == "prior")
+    assert np.asarray(line.get_ydata()).max() == pytest.approx(
+        1 / (4 * np.sqrt(2 * np.pi)), rel=0.2
+    )
+    with pytest.raises(StanctError, match="no variable 'n'"):
+        found.plot_posterior("n", prior=True)
+    lacking = replace(found, programs={**found.programs, "density": source.partition("gen")[0]})
+    with pytest.raises(StanctError, match="The prior of twice cannot be drawn"):
+        lacking.plot_posterior("twice", prior=True)
     importlib.import_module("matplotlib.pyplot").close("all")

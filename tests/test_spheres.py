@@ -89,3 +89,20 @@ def test_priors_of_all_vectors_are_told() -> None:
     found = omissions(Program.from_source(source))
     told = {one.parameters[0] for one in found if one.kind == "on_surface"}
     assert told == {"u", "z", "q"}
+
+
+@pytest.mark.parametrize("n", ["2", "3", "5", "n"])
+def test_a_flat_prior_lacks_the_area(n: str) -> None:
+    """The remedy normalises the program, and is not asked for again."""
+    source = "data {{ int n; }} parameters {{ array[2] unit_vector[{}] u; }} model {{ {} }}"
+    (flat,) = omissions(Program.from_source(source.format(n, "")))
+    assert flat.kind == "unused_parameter" and flat.correction is not None
+    remedy = f"target += {flat.correction};"
+    size = 3 if n == "n" else int(n)
+    area = np.log(2) + 0.5 * size * np.log(np.pi) - gammaln(0.5 * size)
+    assert flat.value is None if n == "n" else flat.value == pytest.approx(-2 * area)
+    target = target_of(source.format(n, remedy), {"n": size})
+    y = np.random.default_rng(1).standard_normal(2 * size)
+    normal = -0.5 * np.square(y).sum() - size * np.log(2 * np.pi)
+    assert target.density.log_density(y) == pytest.approx(normal, abs=1e-12)
+    assert omissions(target.program) == ()

@@ -113,6 +113,8 @@ def test_an_expectation_shows_its_numbers(good: TemperedRun) -> None:
     assert shown(found) == " ".join(text.split())
     one = stanct.Expectation(np.array(0.59541), np.array(0.0151), np.array(1213.2), 1.0)
     assert repr(one) == "0.595 ± 0.015 (effective size 1213)"
+    told = "(effective size 1213; its error rests on 1.7 effective tours and is widened for that)"
+    assert repr(replace(one, effective_tours=np.array(1.71))) == f"0.595 ± 0.015 {told}"
     assert repr(replace(one, beta=0.5)) == "0.595 ± 0.015 at β = 0.5 (effective size 1213)"
     many = stanct.Expectation(np.arange(1000.0), np.ones(1000), np.ones(1000), 1.0)
     assert len(repr(many)) < 200 and "..." in repr(many)

@@ -20,8 +20,10 @@ from stanct.cli.main import main
 from stanct.common.errors import StanctError
 from stanct.common.names import UNRELIABLE
 from stanct.pages.report import remedies, searched
+from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import modes_check
 from stanct.runs.normalised import lacking, program_checks
+from stanct.runs.screen import screen
 from stanct.runs.verdicts import KINDS, Verdict, check, failures, mendable, no_log_z
 
 SEEN = {"y": np.random.default_rng(1).normal(2, 1, 50).tolist()}
@@ -294,7 +296,7 @@ def test_an_improper_posterior_has_no_means() -> None:
     still = stuck()
     failed = replace(still, provenance={**still.provenance, "endless": ["m", "s"]})
     assert "round_trips" in still.warnings and failed.warnings == ("improper",)
-    assert failed.verdict.in_words == "There is no posterior: 1 check of 4 failed."
+    assert failed.verdict.in_words == "There is no posterior: 1 check of 5 failed."
     page = lost.report()
     for words in ("Effective size of log Z", "ascents from up to", "By chain"):
         assert words in run.report() and words not in page
@@ -361,9 +363,35 @@ def test_a_mode_among_many_small_ones_has_a_share() -> None:
     found = modes_check(table, "Run longer.")
     assert not found.passed and found.value == 0 and "Mode 2 has 0" in found.message
     alone = {"weight": np.ones(1), "std_error": np.zeros(1), "pilot_weight": np.ones(1)}
-    assert "has 100% of the weight, 100% by its pilots" in modes_check(alone, "").message
+    told = "Mode 1 has 100% of the weight, and had 0.016% by the search's rough measure"
+    most = {**alone, "weight": np.array([0.9999]), "pilot_weight": np.array([0.000159])}
+    assert told in modes_check(most, "").message and modes_check(alone, "").passed
     table["weight"] = np.array([0.5, 0.5])
     assert modes_check(table, "").passed and np.isfinite(modes_check(table, "").value)
+
+
+def test_the_screen_lists_peaks() -> None:
+    """Those with a hundredth of the draws; a posterior of large variables is not left blank."""
+    like = run_of("proper")
+    right = np.arange(like.z.shape[1]) % 4 == 0
+    z = np.zeros_like(like.z) + np.where(right, 5.0, -5.0)[:, None]
+    one = [1.0] * z.shape[-1]
+    survey = {
+        **like.provenance["survey"], "place": [[0.0] * len(one)], "spread": [one],
+        "log_evidence": [0.0],
+        "optima": {
+            "place": [[-5.0] * len(one), [5.0] * len(one), [50.0] * len(one)],
+            "spread": [one] * 3, "log_mass": [0.0, -1.0, -9.0], "seen": [9, 4, 1], "ends": 3,
+        },
+    }  # fmt: skip
+    facts = {**like.provenance, "survey": survey, "parameters": []}
+    values = {"x": z[..., :1].repeat(9, axis=-1)}
+    base = GaussianBase(np.zeros(len(one)), np.eye(len(one)))
+    run = replace(like, z=z, base=base, variables=values, provenance=facts)
+    shown = "\n".join(screen(run))
+    lines = shown.partition("Peaks (run.optima)")[2].partition("Posterior")[0].split("\n")
+    assert [line.split()[0] for line in lines[2:] if line] == ["1", "2"] and "seen" in lines[1]
+    assert "x[1]" in shown and "x[9]" in shown and "more numbers" not in shown
 
 
 def test_a_method_without_trajectories_reports_no_divergences() -> None:

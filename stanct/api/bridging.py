@@ -51,6 +51,7 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.work.blas import one_blas_thread
 from stanct.work.ledger import Ledger, stamp
 
+HalfPriors = Literal["as written", "renormalise"]
 MOST_RESAMPLED = 0.05
 """Largest share of draws at which a chain is back at a point that it left."""
 FEWEST_DRAWS = 50
@@ -82,8 +83,10 @@ def bridge(
     *,
     reshuffles: int = 4,
     search: bool = True,
+    half_priors: HalfPriors | None = None,
     escalate: Literal[False] = False,
     seed: int | None = None,
+    progress: bool = False,
 ) -> BridgeRun:
     """Return the bridge, whatever its checks say."""
 
@@ -96,6 +99,7 @@ def bridge(
     *,
     reshuffles: int = 4,
     search: bool = True,
+    half_priors: HalfPriors | None = None,
     escalate: bool,
     method: Method[Any] | str | None = None,
     **options: Unpack[Options],
@@ -110,6 +114,7 @@ def bridge(
     *,
     reshuffles: int = 4,
     search: bool = True,
+    half_priors: HalfPriors | None = None,
     escalate: bool = False,
     method: Method[Any] | str | None = None,
     **options: Unpack[Options],
@@ -141,6 +146,8 @@ def bridge(
         Whether to search from random starts for modes that the fit has missed. The draws alone
         cannot tell: without the search, the evidence of the visited modes passes all checks. Draws
         in two stages belong to the search.
+    half_priors
+        As in `stanct.temper`, for a path or a program's text. The draws of the fit stay right.
     escalate
         Whether to temper from the fit if a check fails. The result is then a tempered run, whose
         provenance has the bridge's log Z and warnings under ``"bridge"``. A failed check `program`
@@ -150,7 +157,7 @@ def bridge(
         Where the fit has missed modes, the default searches for all of them, also from the fit and
         from those, and other methods take a mixture of them as the base.
     options
-        The seed, and with `escalate` the options of `stanct.sample`.
+        The seed and `progress`, and with `escalate` the options of `stanct.sample`.
 
     Raises
     ------
@@ -167,13 +174,23 @@ def bridge(
     """
     settings = _Settings(reshuffles, search)
     seed = options.pop("seed", None)
+    if not escalate:
+        options.pop("progress", None)  # a bridge shows none
     if not escalate and (options or method is not None):
         name = next(iter({**options, **({} if method is None else {"method": method})}))
         raise SamplingError(
             f"{name} is an option of tempering, and the bridge alone has no use for it.",
             remedy="Pass escalate=True too, or leave it out.",
         )
-    model = program if isinstance(program, TemperedModel) else temper(program)
+    if not isinstance(program, TemperedModel):
+        model = temper(program, half_priors=half_priors or "as written")
+    elif half_priors is None:
+        model = program
+    else:
+        raise SamplingError(
+            "half_priors is for a program, and stanct.temper has read this one already.",
+            remedy="Pass it to stanct.temper.",
+        )
     target = _as_written(model.target(data))
     refuse_random_data(target.program)
     with one_blas_thread():

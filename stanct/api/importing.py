@@ -96,6 +96,8 @@ def import_run(
     seed = fresh_seed() if seed is None else seed
     with executing(target, method.name, {}, seed=seed, progress=False) as execution:
         job = Job(method.name, method.record(), plan, target, None, execution, Seeds(seed))
+        if draws.lost > 0:
+            job.ledger.found["left_out"] = {"share": draws.lost, "of": draws.origin}
         job.ledger.gradients += int(found.statistics["n_leapfrog__"].sum())
         kind_of_run, fields = make(job, found)
         return job.finish(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from stanct.api.preparing import Asked, prepared
@@ -12,7 +13,7 @@ from stanct.bases.known import Hints
 from stanct.bases.loop import Recipe
 from stanct.bases.recipes import AUTO, RECIPES
 from stanct.common.errors import SamplingError, StanctError
-from stanct.common.names import MODES
+from stanct.common.names import BASES, MODES
 from stanct.common.resources import within_memory
 from stanct.common.seeds import Seeds
 from stanct.common.settings import Whole, declared, listing, near, refuse_unknown
@@ -256,6 +257,8 @@ def _checked(method: Method[Any], options: Mapping[str, Any]) -> Asked:
             found[name] = getattr(method, f"default_{name}")
     if isinstance(found["base"], str) and found["base"] == "auto":
         found["base"] = method.automatic_base()
+    if isinstance(found["base"], str) and found["base"] not in BASES:
+        found["base"] = Path(found["base"])  # of a fit
     recipe = found["base"] if isinstance(found["base"], Recipe) else None
     if recipe is not None:
         found["base"] = MODES if recipe.name == AUTO else recipe.name

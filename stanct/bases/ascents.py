@@ -160,8 +160,10 @@ class Counted:
         return start + moved, float(numbers[VALUE]) + self._density.constant
 
 
-def climb(counted: Counted, start: Array, modes: list[Optimum], root: Array | None = None) -> bool:
-    """Ascend from a start, and add the end to the modes; return whether it is a mode.
+def climb(
+    counted: Counted, start: Array, modes: list[Optimum], root: Array | None = None
+) -> Optimum | None:
+    """Ascend from a start, add the end to the modes, and return it; None where it is no mode.
 
     With a root R of a covariance, the steps are those of L-BFGS in z, x = start + R z; see
     `Counted.ascended`.
@@ -173,31 +175,32 @@ def climb(counted: Counted, start: Array, modes: list[Optimum], root: Array | No
             break
         start = 0.6 * start
     else:
-        return False
-    if _seen_again(modes, place, value):
-        return True
+        return None
+    if known := _seen_again(modes, place, value):
+        return known
     place, value, slope, precision = _newton(counted, place)
     if not np.isfinite(precision).all():
-        return False
+        return None
     curvatures, axes = np.linalg.eigh(precision)
     if curvatures[0] <= 0:
-        return False
+        return None
     with np.errstate(over="ignore"):  # far out, on a slope without an end
         arrived = float(np.square(slope @ axes) @ (1 / curvatures)) < ARRIVED
     if not arrived:
-        return False
-    if not _seen_again(modes, place, value):
-        modes.append(Optimum(place, value, precision))
-    return True
+        return None
+    if known := _seen_again(modes, place, value):
+        return known
+    modes.append(Optimum(place, value, precision))
+    return modes[-1]
 
 
-def _seen_again(modes: Sequence[Optimum], place: Array, value: float) -> bool:
-    """Whether a place of that log density belongs to a known mode, which is then seen once more."""
+def _seen_again(modes: Sequence[Optimum], place: Array, value: float) -> Optimum | None:
+    """The known mode to which a place of that log density belongs, which is seen once more."""
     for mode in modes:
         if mode.holds(place, value):
             mode.seen += 1
-            return True
-    return False
+            return mode
+    return None
 
 
 def _newton(counted: Counted, place: Array) -> tuple[Array, float, Array, Array]:

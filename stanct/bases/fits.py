@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from stanct.bases.known import FitSeeds, Hints, Survey
+from stanct.bases.known import FitSeeds, Hints, Optima, Survey
 from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
 from stanct.bases.modes import Pathfinder
@@ -211,6 +211,12 @@ def _fitted(state: State) -> FittedBase:
     survey = state.survey
     if survey is None and state.modes is not None and state.recipe.maker("pilots") is not None:
         survey = Survey.of(state.modes)
+    # The density of a unit vector's coordinates is highest at their origin, where no direction is.
+    directed = isinstance(state.target, ProgramTarget) and any(
+        one.type == "unit_vector" for one in state.target.program.parameters
+    )
+    if survey is not None and not directed:
+        survey = replace(survey, optima=Optima.of(state.search.optima))
     gradients, evaluations = state.purse.spent
     return FittedBase(
         base,

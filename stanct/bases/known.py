@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stanct.bases.ascents import Optimum
 from stanct.bases.local import LocalFit
 from stanct.common.arrays import Array
+
+MOST_OPTIMA = 50
+"""Places where ascents ended that a run remembers, those of the largest masses."""
 
 
 class FitSeeds(NamedTuple):
@@ -118,6 +123,45 @@ class Modes:
 
 
 @dataclass(frozen=True)
+class Optima:
+    """Where ascents ended: the N optima of the largest masses, largest first.
+
+    Attributes
+    ----------
+    place, spread : shape (N, D)
+        Unconstrained points, and the standard deviations of the Gaussians of their curvature.
+    log_density, log_mass : shape (N,)
+        Their log densities, and the log masses of these Gaussians, natural logs.
+    seen : shape (N,)
+        How many ascents ended at each.
+    ends
+        Number of all optima.
+    """
+
+    place: Array
+    spread: Array
+    log_density: Array
+    log_mass: Array
+    seen: Array
+    ends: int
+
+    @classmethod
+    def of(cls, found: Sequence[Optimum]) -> Optima | None:
+        """The best of what a search found; None where that is nothing."""
+        best = sorted(found, key=lambda one: -one.log_mass)[:MOST_OPTIMA]
+        if not best:
+            return None
+        return cls(
+            np.array([one.place for one in best]),
+            np.array([np.linalg.norm(one.root, axis=1) for one in best]),
+            np.array([one.value for one in best]),
+            np.array([one.log_mass for one in best]),
+            np.array([one.seen for one in best]),
+            len(found),
+        )
+
+
+@dataclass(frozen=True)
 class Survey:
     """The modes that a search found and pilots measured, K of them, best first.
 
@@ -129,12 +173,15 @@ class Survey:
         Their log masses, natural log, with errors of about a tenth.
     sought
         What is known of others.
+    optima
+        Where ascents ended, of which a mode may enclose several.
     """
 
     place: Array
     spread: Array
     log_evidence: Array
     sought: Sought
+    optima: Optima | None = None
 
     @classmethod
     def of(cls, modes: Modes) -> Survey:
@@ -149,4 +196,9 @@ class Survey:
     def record(self) -> dict[str, Any]:
         """The survey for provenance, JSON values only."""
         own = {name: getattr(self, name).tolist() for name in ("place", "spread", "log_evidence")}
+        if self.optima is not None:
+            own["optima"] = {
+                name: value.tolist() if isinstance(value, np.ndarray) else value
+                for name, value in asdict(self.optima).items()
+            }
         return own | asdict(self.sought)

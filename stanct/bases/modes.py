@@ -91,7 +91,8 @@ class Ascents(Maker):
             evaluations=looked.evaluations,
             made=len(looked.fits),
             said=f"{looked.ascents} of {looked.ascents + looked.astray} ascents ended at "
-            f"{counted(looked.ends, 'mode')}",
+            f"{counted(looked.ends, 'optimum', 'optima')}"
+            + "".join(_of_init(*one) for one in enumerate(looked.below, 1)),
         )
 
 
@@ -148,7 +149,7 @@ class Curvature(Maker):
             gradients=gradients,
             evaluations=evaluations,
             made=len(near),
-            said=f"{len(near)} of {tried} modes are Gaussian",
+            said=f"{len(near)} of {tried} optima are Gaussian",
         )
 
 
@@ -351,6 +352,14 @@ class Approximations(Maker):
         return Proposal(
             known={"modes": modes}, gradients=gradients, evaluations=cost, made=len(modes.fits)
         )
+
+
+def _of_init(number: int, below: float | None) -> str:
+    """What became of the start that the user gave."""
+    if below is None:
+        return f"; from init {number} at none"
+    how = f"one with a log mass {below:.1f} below the best" if below >= 0.05 else "the best"
+    return f"; from init {number} at {how}"
 
 
 def _for_pilots(state: State) -> list[LocalFit]:

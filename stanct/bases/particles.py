@@ -106,7 +106,7 @@ class Particles(Maker):
             gradients=gradients,
             evaluations=evaluations,
             made=looked.ends - known,
-            said=f"{finders} found {looked.ends - known} more modes"
+            said=f"{finders} found {looked.ends - known} more optima"
             + ("" if looked.settled else f", and {doubt} may be missing"),
         )
 

@@ -115,6 +115,9 @@ class Search:
         otherwise None.
     optima
         Where ascents ended, also what is not kept.
+    below
+        How far the log mass of the mode at which the ascent from each given place ended lies below
+        that of the best; None where it ended at no mode.
     particles, settled
         Annealed particles that looked for further modes, and whether the last look found hardly any
         mass that was new, and all looks together nearly all that was known; None without a look.
@@ -133,6 +136,7 @@ class Search:
     dimension: int = 0
     again: int | None = None
     optima: tuple[Optimum, ...] = field(default=(), repr=False, compare=False)
+    below: tuple[float | None, ...] = ()
     particles: int = 0
     settled: bool | None = None
 
@@ -201,6 +205,7 @@ def search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
         again=found_again(modes) if rough else None, optima=tuple(modes),
+        below=_below(modes, ascents.given),
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
@@ -266,6 +271,8 @@ class _Batches:
         What the ascents climb, and where they ended.
     arrived, astray
         Ascents that ended at a mode, and that ended nowhere.
+    given
+        Where those from given places ended; None where it was nowhere.
     """
 
     def __init__(
@@ -273,6 +280,7 @@ class _Batches:
     ) -> None:
         self.counted, self.modes = counted, list[Optimum]()
         self.arrived = self.astray = self._made = 0
+        self.given: list[Optimum | None] = []
         self._rng, self._radii, self._dimension = rng, itertools.cycle(radii), dimension
         self._hopeless = HOPELESS
 
@@ -298,16 +306,23 @@ class _Batches:
                 if centred
                 else self._rng.uniform(-1, 1, self._dimension) * next(self._radii)
             )
-        for start in starts:
+        for number, start in enumerate(starts):
             if not self.is_over():
                 # Steps in the coordinates of a mode make ascents short where scales differ widely.
                 plain = self.astray or self._dimension <= FEW or not self.modes
-                self.climbed(start, None if plain else self.modes[0].root)
+                end = self.climbed(start, None if plain else self.modes[0].root)
+                self.given += [end] * (number < len(places))
 
-    def climbed(self, start: Array, root: Array | None = None) -> None:
-        """Make one more ascent."""
-        arrived = climb(self.counted, start, self.modes, root)
-        self.arrived, self.astray = self.arrived + arrived, self.astray + (not arrived)
+    def climbed(self, start: Array, root: Array | None = None) -> Optimum | None:
+        """Make one more ascent, and return where it ended."""
+        end = climb(self.counted, start, self.modes, root)
+        self.arrived, self.astray = self.arrived + bool(end), self.astray + (not end)
+        return end
+
+
+def _below(modes: Sequence[Optimum], ends: Sequence[Optimum | None]) -> tuple[float | None, ...]:
+    best = max((mode.log_mass for mode in modes), default=0.0)
+    return tuple(None if end is None else best - end.log_mass for end in ends)
 
 
 def _searched(ascents: _Batches, dimension: int, places: Sequence[Array]) -> None:

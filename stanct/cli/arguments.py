@@ -144,6 +144,8 @@ _HELP = {
 # What those need who look for the command that runs a program.
 RUNS = "A program is run by stanct evidence MODEL.stan DATA.json."
 
+HALF_PRIORS = ("as-written", "renormalise")
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that says what a misspelt word may mean, in place of all that it might be."""
@@ -162,6 +164,8 @@ class Parser(argparse.ArgumentParser):
             word = unknown[1].split()[0].partition("=")[0]
             known = {o: p.prog for p in self._all() for a in p._actions for o in a.option_strings}
             hint = f"{known[word]} has it." if word in known else self._meant(word, known)
+            if word in ("--out", "--output", "-o"):
+                hint = "A run is kept by --save FOLDER, and a page is written by --report FILE."
             if not word.startswith("-"):
                 hint = "That is a word too many. compare joins names by commas: --names A,B."
             if word == "--data" or word.endswith(".json"):
@@ -251,8 +255,7 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_forms(parser: argparse.ArgumentParser) -> None:
-    truncated = ("as-written", "renormalise")
-    _add(parser, "--half-priors", choices=truncated, default="as-written")
+    _add(parser, "--half-priors", choices=HALF_PRIORS, default=HALF_PRIORS[0])
     forms = ("auto", "as-written", "non-centred")
     _add(parser, "--hierarchies", choices=forms, default="auto")
     _flags(parser, "--reduce-sum")
@@ -307,9 +310,9 @@ def _bridge(parser: argparse.ArgumentParser) -> None:
     told = "method of --escalate; default: chosen by the fit"
     _add(parser, "--method", choices=METHOD_NAMES, help=told)
     _add_outputs(parser)
+    _add(parser, "--half-priors", choices=HALF_PRIORS, default=HALF_PRIORS[0])
     parser.set_defaults(
         run=_command("bridge_fit"),
-        half_priors="as-written",
         hierarchies="as-written",
         reduce_sum=False,
         base_program=None,

@@ -382,13 +382,11 @@ def write_draws(options: argparse.Namespace) -> int:
 
 def plot_run(options: argparse.Namespace) -> int:
     """Write one picture of a saved run."""
-    # Only this command waits for Matplotlib.
-    from stanct.plots.files import write_picture
-
     kind, run = options.picture, load(options.run_folder)
     file = options.out or f"{options.run_folder.rstrip('/')}_{kind}.png"
     asked = {"names": options.names, "prior": options.prior}
-    say(str(write_picture(run, kind, file, {k: v for k, v in asked.items() if v})))
+    importlib.import_module("matplotlib").use("Agg")  # no window is needed
+    say(str(run.save_plot(kind, file, **{k: v for k, v in asked.items() if v})))
     return 0
 
 

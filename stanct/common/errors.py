@@ -23,9 +23,9 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
     return f"{', '.join(names[:most])}{', …' if len(names) > most else ''}"
 
 
-def counted(number: int, thing: str) -> str:
+def counted(number: int, thing: str, things: str | None = None) -> str:
     """A number of things: ``1 chain``, ``4 chains``."""
-    return f"{number} {thing}{'s' * (number != 1)}"
+    return f"{number} {thing if number == 1 else things or f'{thing}s'}"
 
 
 def as_written(flat: str) -> str:

@@ -227,9 +227,8 @@ class Choice(Rule):
         return listing([*words, self.called] if self.called else words)
 
     def accepts(self, value: Any) -> bool:
-        if isinstance(value, str):
-            return value in self.names
-        return self.fits is not None and self.fits(value)
+        named = isinstance(value, str) and value in self.names
+        return named or (self.fits is not None and self.fits(value))
 
     def nearest(self, value: Any) -> str | None:
         return near(value, self.names) if isinstance(value, str) else None

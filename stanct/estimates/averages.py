@@ -10,7 +10,7 @@ from stanct.common.arrays import Array
 from stanct.estimates.digits import in_line, with_error
 from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import between_error
-from stanct.estimates.tours import FEWEST_TOURS, Tours
+from stanct.estimates.tours import ENOUGH_TOURS, FEWEST_TOURS, Tours
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,11 @@ class Expectation:
         doubt = f"; warnings: {', '.join(self.warnings)}" if self.warnings else ""
         place = "" if self.beta == 1 else f" at β = {self.beta:g}"
         if np.ndim(self.value) == 0:
-            return (
-                f"{with_error(float(self.value), float(self.std_error))}{place} "
-                f"(effective size {float(self.effective_size):.0f}{doubt})"
-            )
+            rests = f"effective size {float(self.effective_size):.0f}"
+            if self.effective_tours is not None and self.effective_tours < ENOUGH_TOURS:
+                tours = float(self.effective_tours)
+                rests += f"; its error rests on {tours:.1f} effective tours and is widened for that"
+            return f"{with_error(float(self.value), float(self.std_error))}{place} ({rests}{doubt})"
         value, error = in_line(self.value, 5), in_line(self.std_error, 2)
         shape = f"{np.shape(self.value)}{place}{doubt}"
         return f"Expectation of shape {shape}:\n  {value}\n± {error}"

@@ -45,6 +45,11 @@ def with_error(value: float, error: float) -> str:
     return f"{value:.{places}f} ± {shown(error, places)}"
 
 
+def percent(share: float) -> str:
+    """A share in percent, with two digits where it is small: ``0.016%``, ``9.9%``, ``100%``."""
+    return f"{share:.0%}" if share > 0.0995 else f"{float(f'{100 * share:.2g}'):g}%"
+
+
 def is_below_digits(error: float) -> bool:
     """Whether an error is so small that no digits that are shown tell of it."""
     return 0 <= error < 0.5 * 10.0**-MOST

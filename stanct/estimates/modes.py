@@ -11,6 +11,9 @@ from stanct.common.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
 from stanct.estimates.averages import expectation
 from stanct.estimates.path import Evidence
 
+# Draws without which no mean is left out, and how much less weight lies around one that is.
+FEWEST, EMPTY = 100, 0.02
+
 
 def mode_shares(
     survey: Mapping[str, Any], z: Array, unwhiten: Callable[[Array], Array], log_weights: Array
@@ -78,7 +81,7 @@ def mode_columns(
 
 
 def means_by_mode(values: Array, log_weights: Array, inside: Mapping[int, Array]) -> Array:
-    """Weighted mean of each mode's draws, shape (modes,); NaN where a mode has none.
+    """Weighted mean of each mode's draws, shape (modes,); NaN where hardly any draw lies there.
 
     `values`, `log_weights` and which draws are `inside` each mode have shape (chains, draws).
     """
@@ -86,5 +89,27 @@ def means_by_mode(values: Array, log_weights: Array, inside: Mapping[int, Array]
     for place, its in enumerate(inside.values()):
         if its.any():
             weights = np.exp(log_weights[its] - log_weights[its].max())
-            means[place] = np.average(values[its], weights=weights)
+            mean = np.average(values[its], weights=weights)
+            if not _is_between(values[its], weights, mean):
+                means[place] = mean
     return means
+
+
+def _is_between(values: Array, weights: Array, mean: float) -> bool:
+    """Whether draws lie far from their mean, shape (n,), in peaks on both sides of it.
+
+    There is then much less weight around the mean than around the best place, in windows as wide as
+    half of what the middle half of the draws takes. Of few draws it is not told, nor of whole
+    numbers.
+    """
+    if np.square(weights.sum()) < FEWEST * np.square(weights).sum() or not np.isfinite(mean):
+        return False
+    order = values.argsort()
+    x, mass = values[order], np.concatenate([[0.0], weights[order].cumsum()])
+    quarter, upper = x[np.searchsorted(mass[1:], np.array([0.25, 0.75]) * mass[-1])]
+    width = (upper - quarter) / 2
+    if not width > 0 or np.all(x == np.round(x)):
+        return False
+    best = (mass[np.searchsorted(x, x + width, "right")] - mass[:-1]).max()
+    low, high = np.searchsorted(x, [mean - width / 2, mean + width / 2])
+    return bool(mass[high] - mass[low] < EMPTY * best)

@@ -219,15 +219,19 @@ def _modes_table(run: Run) -> list[Table]:
         "std_error": "std. error",
         "log_z": "log Z",
         "log_z_std_error": "its std. error",
-        "pilot_log_z": "log Z by pilots",
+        "pilot_weight": "rough weight",
         "chains": "chains",
+        "optima": "optima",
         **{name: f"mean of {name}" for name in run.mode_means},
     }
+    columns = {name: head for name, head in columns.items() if name in modes}
     rows = tuple(
         Row(f"mode {place + 1}", tuple(cell(float(value), 4) for value in values))
         for place, values in enumerate(modes[list(columns)].to_numpy(float))
     )
-    return [Table("Modes, best first", ("mode", *columns.values()), rows)]
+    left_out = bool(modes[[*run.mode_means]].isna().any(axis=None))
+    why = ". A mean is left out where hardly any draw lies: see run.optima" * left_out
+    return [Table(f"Modes, best first{why}", ("mode", *columns.values()), rows)]
 
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:

@@ -10,7 +10,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.estimates.arviz_bridge import density, drawn
-from stanct.estimates.naming import Names, by_interest, label, place_of, places_of
+from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.plots.canvas import SECOND
 from stanct.runs.run import Run
 
@@ -91,11 +91,3 @@ def with_prior(axes: Any, prior: Mapping[str, Array]) -> None:
         one.plot(grid, height, color=SECOND, ls="--", label="prior")
         one.set_xlim(grid[0], grid[-1])
         one.legend(frameon=False)
-
-
-def prior_names(run: Run, prior: Mapping[str, Array], names: Names) -> list[str]:
-    """The given or first names of scalars that also the prior has."""
-    chosen = names if names is not None else first_names(run, 10 * MOST["posterior"])
-    found = [label(*place) for place in places_of(run.variables, chosen)]
-    known = [name for name in found if place_of(run.variables, name)[0] in prior]
-    return known if names is not None else known[: MOST["posterior"]]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.figure import Figure
 
 from stanct.common.errors import StanctError
+from stanct.common.names import PICTURES
 from stanct.common.settings import check_page_file
 from stanct.runs.run import Run
 
@@ -40,6 +42,8 @@ def write_picture(
             f"{path.name} ends with no format of pictures.",
             remedy=f"There are {', '.join(sorted(known))}: use e.g. {path.stem}.png.",
         )
+    if kind not in PICTURES:
+        raise StanctError(f"There is no picture {kind!r}.", remedy=f"Use {', '.join(PICTURES)}.")
     draw = getattr(run, f"plot_{kind}")
     for name in options:
         if name not in inspect.signature(draw).parameters:
@@ -47,10 +51,12 @@ def write_picture(
                 f"The picture {kind!r} takes no {name}.",
                 remedy="trace, pair and posterior take names, and posterior takes prior.",
             )
-    with mpl.rc_context(), np.errstate(all="ignore"):
-        mpl.use("Agg")
+    with np.errstate(all="ignore"):
         drawn = draw(**options)
         # ArviZ 1.x returns a collection, 0.x axes.
         figure = drawn if hasattr(drawn, "savefig") else np.ravel(drawn)[0].figure
         figure.savefig(path, dpi=DOTS)
+    # One that pyplot knows would be shown in a notebook, too.
+    if isinstance(figure, Figure):
+        importlib.import_module("matplotlib.pyplot").close(figure)
     return path

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
 from stanct.estimates import weighted
 from stanct.estimates.modality import Modality, modalities
 from stanct.estimates.naming import Names, by_interest, listed, places_of
-from stanct.plots.canvas import INK, LETTERS, MAIN, SECOND, chain_colour, drawing, legend, short
+from stanct.plots.canvas import (
+    INK,
+    LETTERS,
+    MAIN,
+    SECOND,
+    SIZE,
+    chain_colour,
+    drawing,
+    legend,
+    short,
+)
 from stanct.runs.run import Run
 
 SHOWN = 3
@@ -69,6 +80,9 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
         As in `shown_scalars`.
     """
     found = shown_scalars(run, names)[:MOST_SHOWN]
+    if axes is None and len(found) > SHOWN:  # numbers of narrower panels would overlap
+        side = SIZE[0] / SHOWN * len(found)
+        axes = Figure(figsize=(side, 0.8 * side), layout="constrained").add_subplot()
     axes = drawing(axes)
     axes.axis("off")
     count = max(1, min(POINTS // run.chains, run.draws))
@@ -87,7 +101,8 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
             place = (column * (side + gap), (count - 1 - row) * (side + gap), side, side)
             panel = drawing(axes.inset_axes(place))
             panel.tick_params(labelsize=LETTERS - 2)
-            panel.locator_params(nbins=4)
+            panel.locator_params("y", nbins=4)
+            panel.locator_params("x", nbins=2)  # numbers lie side by side
             if row == column:
                 _histogram(panel, columns[row])
                 if found[row].is_multimodal:
@@ -101,21 +116,21 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
 def modes(run: Run, axes: Axes | None = None) -> Axes:
     """Plot the weight of each mode that pilots found, with its 95 % interval.
 
-    Diamonds are the weights by the pilots alone.
+    Diamonds are the rough weights by the pilots alone.
     """
     axes = drawing(axes, "share of the probability (%)")
-    if run.modes is None:
+    if run.mode_columns is None:
         raise StanctError("The run's base was not fitted by pilots, so its modes are not known.")
-    table = run.modes.nlargest(MOST_MODES, "weight")
-    rows = np.arange(len(table))[::-1]
+    shown = np.argsort(-run.mode_columns["weight"], kind="stable")[:MOST_MODES]
+    rows = np.arange(len(shown))[::-1]
     weight, error, pilots = (
-        100 * table[name].to_numpy(float) for name in ("weight", "std_error", "pilot_weight")
+        100 * run.mode_columns[name][shown] for name in ("weight", "std_error", "pilot_weight")
     )
     bars = 1.96 * np.nan_to_num(error)
     axes.errorbar(weight, rows, xerr=bars, fmt="o", ms=5, lw=1.5, color=MAIN, label="draws, 95 %")
-    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots")
-    axes.set_yticks(rows, [f"mode {mode}" for mode in table.index])
-    axes.set_ylim(-0.7, len(table) - 0.3)
+    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots, rough")
+    axes.set_yticks(rows, [f"mode {mode + 1}" for mode in shown])
+    axes.set_ylim(-0.7, len(shown) - 0.3)
     axes.set_xlim(left=0)
     legend(axes, 2)
     return axes

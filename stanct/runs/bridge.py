@@ -18,7 +18,7 @@ from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.base import Base
-from stanct.runs.diagnostics import Check, agreement, check, weights_check
+from stanct.runs.diagnostics import MOST_LOST, Check, agreement, check, weights_check
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.verdicts import least, most
 
@@ -27,7 +27,6 @@ MORE_DRAWS = "Fit again with more draws."
 FIRST = "First see to the check `program`."
 # An unseen share of the mass moves log Z by as much.
 MOST_UNSEEN = 0.01
-MOST_LOST = 0.01
 # The spread over reshuffled halves is part of the error bar. Where it is more than this many times
 # the error of the delta method, that formula has failed.
 MOST_SPREAD = 3

@@ -164,6 +164,7 @@ def _table(file: Path, lines: Sequence[str]) -> Table | None:
         return None
     separator = _separator(lines[0])
     names = _fields(lines[0], separator)
+    _refuse_summary(file, names)
     by_stan = any(line.startswith("#") for line in lines)
     if by_stan and not {*names} & {*NAMES_OF_CHAINS, *NAMES_OF_DRAWS}:
         return None
@@ -205,11 +206,20 @@ def _chain(file: Path, lines: Sequence[str]) -> _Chain:
     body = plain[1:-1] if cut or short else plain[1:]
     if len(body) <= before:
         raise StanctError(f"{file} has no draws after its warm-up.", remedy=_AS_WRITTEN)
+    _refuse_summary(file, names)
     try:
         rows = np.loadtxt(body, delimiter=separator, ndmin=2, quotechar='"')[before:]
     except ValueError as cause:
         _refuse(file, cause)
     return _Chain(file, names, rows, max(announced, len(rows)), cut)
+
+
+def _refuse_summary(file: Path, names: Sequence[str]) -> None:
+    if {"Mean", "R_hat"} <= {*names}:
+        raise StanctError(
+            f"{file} is a summary of a fit, and has no draws.",
+            remedy="Pass the CSV files of the chains, without what stansummary made of them.",
+        )
 
 
 def _refuse(file: Path, cause: ValueError) -> NoReturn:

@@ -89,10 +89,10 @@ class CopyRun(Run):
     def alike(self) -> dict[str, Any]:
         return {"copies": self.copies}
 
-    def _picked(self, draws: int | None, seed: int | None) -> Array:
+    def picked(self, draws: int | None, seed: int | None) -> Array:
         # A systematic comb would also pick by weight, but with one shared offset for all draws.
         if draws is not None:
-            return super()._picked(draws, seed)
+            return super().picked(draws, seed)
         uniform = np.random.default_rng(seed).random((self.chains, self.draws, 1))
         cumulative = np.exp(self.copy_log_weights).cumsum(axis=2)
         picked = (cumulative <= uniform * cumulative[..., -1:]).sum(axis=2)

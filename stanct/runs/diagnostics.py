@@ -11,6 +11,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.errors import as_written, counted, first_few
 from stanct.common.names import METHOD_NAMES
+from stanct.estimates.digits import percent
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
 from stanct.runs.verdicts import Check, check, least, most
@@ -36,9 +37,14 @@ BELOW = 2.0
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
 
+# Share of a fit's draws, or of imported ones, that may be left out.
+MOST_LOST = 0.01
+
 # Where most modes were seen once, so many ascents have to lead to the best one, or to others as
 # good. The search goes on until then (`stanct.bases.search.AGAIN`).
 FOUND_AGAIN = 6
+# Optima whose log masses are this near that of the best are as good (`stanct.bases.rough`).
+AS_GOOD = 1.0
 
 
 def refit(settings: Mapping[str, Any]) -> str:
@@ -169,6 +175,21 @@ def fit_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
     ones.
     """
     return tuple(Check(**one) for one in facts.get("bridge", {}).get("program", ()))
+
+
+def left_out_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Check that hardly any draws of imported files were left out.
+
+    The provenance's ``"left_out"`` has their share, and the files in words.
+    """
+    if (left := facts.get("left_out")) is None:
+        return ()
+    found = most(
+        "lost", left["share"], MOST_LOST,
+        f"{left['share']:.1%} of the draws of {left['of']} were left out.",
+        "A chain that was cut short is made again, or its file is copied whole. Then import all.",
+    )  # fmt: skip
+    return (found,)
 
 
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
@@ -374,6 +395,27 @@ def unsettled_check(particles: int, known: int) -> Check:
     )  # fmt: skip
 
 
+def searched_check(known: Mapping[str, Any]) -> Check:
+    """The check of a search that came to an end: how often its ascents found the best optimum.
+
+    `known` is the record of `Survey` in a run's provenance.
+    """
+    optima = known["optima"]
+    again = sum(
+        seen
+        for seen, log_mass in zip(optima["seen"], optima["log_mass"], strict=True)
+        if log_mass > optima["log_mass"][0] - AS_GOOD
+    )
+    rough, particles = known.get("again") is not None, known.get("particles")
+    looked = f" {particles} annealed particles looked for other mass, too." if particles else ""
+    return least(
+        "search", again, FOUND_AGAIN if rough else 0,
+        f"{known['starts']} ascents ended at {counted(optima['ends'], 'optimum', 'optima')}, "
+        f"{again} of them at the best or at others as good.{looked}",
+        "Name places near the modes that you expect (inits=).",
+    )  # fmt: skip
+
+
 def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
     """Check that the run kept every mode that its pilots measured."""
     weight, error, pilots = (
@@ -384,7 +426,8 @@ def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
     worst = int(ratio.argmin())
     return least(
         "modes", ratio[worst], VANISHED,
-        f"Mode {worst + 1} has {100 * weight[worst]:.3g}% of the weight, "
-        f"{100 * pilots[worst]:.3g}% by its pilots; {counted(weight.size, 'mode')} known.",
+        f"Mode {worst + 1} has {percent(weight[worst])} of the weight, and had "
+        f"{percent(pilots[worst])} by the search's rough measure; "
+        f"{counted(weight.size, 'mode')} known.",
         remedy,
     )  # fmt: skip

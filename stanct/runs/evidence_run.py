@@ -14,7 +14,13 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.estimates.digits import is_below_digits
 from stanct.estimates.path import Evidence
-from stanct.runs.diagnostics import beyond_checks, fit_check, length_check, two_stages_check
+from stanct.runs.diagnostics import (
+    beyond_checks,
+    fit_check,
+    left_out_check,
+    length_check,
+    two_stages_check,
+)
 from stanct.runs.normalised import program_checks
 from stanct.runs.run import Run
 from stanct.runs.surveyed import searched_in_short
@@ -107,6 +113,7 @@ class EvidenceRun(Run):
         evidence = self.bare_evidence
         return (
             *fit_check(self.provenance),
+            *left_out_check(self.provenance),
             *two_stages_check(evidence, self.provenance),
             *beyond_checks(self.provenance, evidence.std_error),
         )

@@ -128,6 +128,16 @@ def is_fit(value: Any) -> bool:
     )
 
 
+def is_path_of_fit(value: Any) -> bool:
+    """Whether an object names files or folders: a path, the text of one that exists, or several."""
+    if isinstance(value, str):
+        return Path(value).exists()
+    several = isinstance(value, list | tuple) and bool(value)
+    return isinstance(value, os.PathLike) or (
+        several and all(isinstance(one, str | os.PathLike) for one in value)
+    )
+
+
 @dataclass(frozen=True)
 class Unconstrained:
     """Draws of a fit in the unconstrained space of a program, shape (chains, draws, D).

@@ -77,6 +77,19 @@ def groups_of(
     return Groups(groups, _data_groups(data, program, {*observed, *predicted.values()}))
 
 
+def variables_at(x: Array, density: str | None, data: str) -> dict[str, Array]:
+    """The program's variables at points x, shape (..., D), each of shape (..., *dims).
+
+    Empty without a density program, or where the engine cannot compute them.
+    """
+    if density is None:
+        return {}
+    try:
+        return Density(Recipe(density, data)).variables(x, seed=1)
+    except (CompilerMessageError, ValueError):
+        return {}
+
+
 def _is_log_likelihood(name: str) -> bool:
     return name in LOG_LIKELIHOOD or name.startswith("log_lik_")
 

@@ -274,9 +274,9 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         dict
             Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
         """
-        return weighted.rows_of(self.variables, self._picked(draws, seed))
+        return weighted.rows_of(self.variables, self.picked(draws, seed))
 
-    def _picked(self, draws: int | None, seed: int | None) -> Array:
+    def picked(self, draws: int | None, seed: int | None) -> Array:
         """Positions of equally weighted draws among the rows of `variables`, (chains, draws)."""
         return weighted.resampled_rows(self.target_log_weights, draws, seed)
 
@@ -380,7 +380,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         chains, kept = self.target_log_weights.shape
         if draws is None and not np.ptp(self.target_log_weights):
             return np.tile(np.arange(kept), (chains, 1))
-        return self._picked(draws, seed)
+        return self.picked(draws, seed)
 
     def _arviz_groups(
         self,
@@ -395,7 +395,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         with one_blas_thread():
             found = groups_of(
                 weighted.rows_of(self.variables, rows),
-                self._unconstrained(rows),
+                self.unconstrained(rows),
                 self.programs.get("density"),
                 self.data,
                 log_likelihood=log_likelihood,
@@ -409,7 +409,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
             groups["tempered_stats"] = statistics
         return groups, found.data
 
-    def _unconstrained(self, rows: Array) -> Array | None:
+    def unconstrained(self, rows: Array) -> Array | None:
         """Picked draws in the unconstrained space; None if the run does not have these rows."""
         shape = self.target_log_weights.shape
         if self.z.size != np.prod(shape) * self.z.shape[-1]:

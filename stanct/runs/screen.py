@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from stanct.common.errors import counted
-from stanct.estimates.naming import FEW, by_interest
+from stanct.estimates.naming import FEW, by_interest, label, places_of
 from stanct.estimates.weighted import scalars
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
@@ -16,6 +16,10 @@ from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
 
 WIDTH = 80
+# Peaks and modes that are listed, and their columns; the share from which on a peak is, and the
+# scalars of a posterior in which all variables have many.
+MOST_PEAKS, MOST_COLUMNS, LIGHT, FEWEST_ROWS = 10, 7, 0.01, 12
+_UNTOLD = {"log_z", "log_z_std_error", "pilot_log_z", "pilot_weight", "chains", "log_mass"}
 
 # What each method does, as a predicate of its draws.
 _DONE = {
@@ -33,7 +37,15 @@ _DONE = {
     "tact": "moved parameters and temperature by thermostatted dynamics",
     "bridge": "compared the draws of the fit with those of a normal density fitted to them",
 }
-_FORMS = {"ess_bulk": "{:.0f}", "ess_tail": "{:.0f}", "r_hat": "{:.3f}"}
+_FORMS = {
+    "weight": "{:.3f}",
+    "seen": "{:.0f}",
+    "mode": "{:.0f}",
+    "optima": "{:.0f}",
+    "ess_bulk": "{:.0f}",
+    "ess_tail": "{:.0f}",
+    "r_hat": "{:.3f}",
+}
 _HEADS = {"q5": "5%", "q50": "50%", "q95": "95%"}
 
 
@@ -45,6 +57,7 @@ def screen(run: Run, folder: str | None = None) -> Iterator[str]:
     yield _log_z(run)
     yield "\n".join(_paragraphs(run, folder))
     if run.has_posterior:
+        yield from _peaks(run)
         yield _posterior(run)
 
 
@@ -103,6 +116,24 @@ def _told(head: str, text: str) -> str:
     return "\n".join([f"{head:<12} {lines[0].lstrip()}", *lines[1:]])
 
 
+def _peaks(run: Run) -> Iterator[str]:
+    """The peaks of the density that have draws, or the modes, where there are several."""
+    peaks, modes = run.optima_columns, run.mode_columns
+    if peaks is not None and (peaks["weight"] >= LIGHT).sum() > 1:
+        found, said = run.optima, "Peaks (run.optima)"
+        found = None if found is None else found[found["weight"] >= LIGHT]
+    elif modes is not None and len(modes["weight"]) > 1:
+        found, said = run.modes, "Modes (run.modes)"
+    else:
+        return
+    assert found is not None
+    ahead = [name for name in found.columns if name not in _UNTOLD]
+    rows = found.iloc[:MOST_PEAKS][ahead[:MOST_COLUMNS]].to_dict("index")
+    if len(found) > MOST_PEAKS:
+        said = f"{said}, the first {MOST_PEAKS} of {len(found)}"
+    yield f"\n{said}\n{in_columns({f'  {number}': row for number, row in rows.items()})}"
+
+
 def _posterior(run: Run) -> str:
     own = run.provenance.get("parameters", ())
     sizes = {name: run.variables[name][0, 0].size for name in by_interest(run.variables, own)}
@@ -111,7 +142,9 @@ def _posterior(run: Run) -> str:
     rest = sum(sizes.values()) - sum(sizes[name] for name in small)
     more = f"{rest} more numbers are in run.summary()." if rest else ""
     if not small:
-        return f"\nPosterior: {more}"
+        places = places_of(run.variables, by_interest(run.variables, own))
+        small = [label(*one) for one in places[:FEWEST_ROWS]]
+        more = f"{rest - len(small)} more numbers are in run.summary()." * (rest > len(small))
     told = in_columns(scalars(*run.rows, small, **run.alike))
     return f"\nPosterior\n{told}\n{more}".rstrip()
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError, counted
+from stanct.estimates.averages import expectation, weighted_quantile
 from stanct.estimates.modes import means_by_mode, mode_columns, mode_shares
-from stanct.estimates.naming import by_interest, label, places_of
+from stanct.estimates.naming import Place, by_interest, label, places_of, variable
 from stanct.estimates.path import Evidence
 from stanct.path.product import ProductBase
 from stanct.runs.diagnostics import (
@@ -20,14 +21,19 @@ from stanct.runs.diagnostics import (
     Check,
     modes_check,
     rough_check,
+    searched_check,
     unsettled_check,
 )
+from stanct.runs.inference import variables_at
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Scalars whose means the table of modes has.
 MOST_MEANS = 6
+# Scalars that are looked at for it, and how far apart middles lie of modes that are told apart.
+MOST_TOLD_APART, APART = 100, 4.0
+THREE_QUARTERS = np.array([0.25, 0.5, 0.75])
 
 AGAIN = (
     "The chains lost a mode: run longer ones (draws=), or pass base='mixture' to a method "
@@ -48,18 +54,85 @@ class Surveyed:
     def modes(self) -> pd.DataFrame | None:
         """The modes that pilots found, best first, with their weights in this run.
 
-        Its columns are those of `mode_columns`, and then the weighted means of up to six scalars,
-        those that a reader asks for first. They are over the draws that `mode_of_draws` gives the
-        mode, and NaN where it has none; ``summary(by="mode")`` has all scalars, with errors. A
-        scalar with the name of another column is left out. None where the base was not fitted by
-        pilots. Without an evidence, `log_z` is NaN.
+        Its columns are `weight` and its `std_error`; `log_z`, the log of the mode's mass, with its
+        `log_z_std_error`, or, for methods without an evidence, the rough `pilot_log_z` and
+        `pilot_weight` of the search; and `chains`, the number of chains with at least a tenth of
+        the weight. Then come weighted means of up to six scalars: those that tell modes apart, and
+        then those that a reader asks for first. They are over the draws that `mode_of_draws` gives
+        the mode, and NaN where it has none; ``summary(by="mode")`` has all scalars, with errors. A
+        scalar with the name of another column is left out.
+
+        A mode may hold several peaks between which short chains move: the column `optima` says how
+        many `optima` have a hundredth of its weight or more. A mean is NaN where hardly any
+        draw lies, as between two peaks.
+
+        None where the base was not fitted by pilots.
         """
         import pandas as pd
 
         if self.mode_columns is None:
             return None
         number = pd.RangeIndex(1, len(self.mode_columns["weight"]) + 1, name="mode")
-        return pd.DataFrame({**self.mode_columns, **self.mode_means}, index=number)
+        unused = "pilot_" if self._mode_evidence is not None else "log_z"
+        own = {name: v for name, v in self.mode_columns.items() if not name.startswith(unused)}
+        return pd.DataFrame({**own, **self._peaks(), **self.mode_means}, index=number)
+
+    @property
+    def optima(self) -> pd.DataFrame | None:
+        """The optima at which ascents of the search ended, those of the largest masses first.
+
+        Its columns are the `weight` of the draws that belong to each, with its `std_error`; the
+        `mode` of `modes` that encloses it; the `log_mass` of the Gaussian of its curvature, natural
+        log, and `seen`, the number of ascents that ended there; and there up to six scalars. Draws
+        belong to optima as they do to modes, by their Gaussians. None without a search, or where no
+        ascent ended at an optimum.
+        """
+        import pandas as pd
+
+        run: Any = self
+        if self.optima_columns is None:
+            return None
+        own = dict(self.optima_columns)
+        place = own.pop("place")
+        values = variables_at(place[None], run.programs.get("density"), run.data)
+        there = {
+            label(*one): variable(values, label(*one))[0]
+            for one in self._first_scalars
+            if one[0] in values and label(*one) not in own
+        }
+        number = pd.RangeIndex(1, len(place) + 1, name="optimum")
+        return pd.DataFrame({**own, **there}, index=number)
+
+    def _peaks(self) -> dict[str, list[int]]:
+        """How many optima have a hundredth of each mode's weight; empty without optima."""
+        found = self.optima_columns
+        if found is None:
+            return {}
+        assert self.mode_columns is not None
+        modes = range(1, len(self.mode_columns["weight"]) + 1)
+        own = [found["weight"][found["mode"] == mode] for mode in modes]
+        return {"optima": [int((weight > 0.01 * weight.sum()).sum()) for weight in own]}
+
+    @cached_property
+    def optima_columns(self) -> dict[str, Array] | None:
+        """The first columns of `optima`, and the `place` of each; None if there are none."""
+        run: Any = self
+        found = (run.provenance.get("survey") or {}).get("optima")
+        if found is None or self._placed is None:
+            return None
+        place, log_mass = np.array(found["place"]), np.array(found["log_mass"])
+        shares = mode_shares(self._placed[0], place[None], np.asarray, np.zeros((1, len(place))))
+        _, z, unwhiten, log_weights = self._placed
+        own = mode_shares({**found, "log_evidence": log_mass}, z, unwhiten, log_weights)
+        weight = expectation(own, log_weights, 1)
+        return {
+            "place": place,
+            "weight": weight.value,
+            "std_error": weight.std_error,
+            "mode": shares[0].argmax(axis=-1) + 1,
+            "log_mass": log_mass,
+            "seen": np.array(found["seen"]),
+        }
 
     @cached_property
     def mode_columns(self) -> dict[str, Array] | None:
@@ -73,13 +146,29 @@ class Surveyed:
             return {}
         run: Any = self
         variables, log_weights = run.rows
-        order = by_interest(variables, run.provenance.get("parameters", ()))
         inside = self._inside("mode") or {}
         return {
             label(name, index): means_by_mode(variables[name][..., *index], log_weights, inside)
-            for name, index in places_of(variables, order)[:MOST_MEANS]
+            for name, index in self._first_scalars
             if label(name, index) not in self.mode_columns
         }
+
+    @cached_property
+    def _first_scalars(self) -> list[Place]:
+        """The scalars that a reader asks for first, of these first those that tell modes apart."""
+        run: Any = self
+        variables, log_weights = run.rows
+        order = places_of(variables, by_interest(variables, run.provenance.get("parameters", ())))
+        inside = self._inside("mode") or {}
+        order = order[:MOST_TOLD_APART]
+        if len(inside) > 1:
+            apart = [
+                _tells_apart(variables[name][..., *index], log_weights, inside)
+                for name, index in order
+            ]
+            order = [one for tells in (True, False) for one, own in zip(order, apart, strict=True)
+                     if own is tells]  # fmt: skip
+        return order[:MOST_MEANS]
 
     @cached_property
     def mode_of_draws(self) -> Array | None:
@@ -147,7 +236,24 @@ def surveyed_checks(
         return (rough_check(again, known["starts"], known["unseen_of_any"]),)
     if known.get("settled") is False:
         return (unsettled_check(known["particles"], len(modes["weight"])),)
-    return (modes_check(modes, remedy),)
+    optima = known.get("optima")
+    looked = [searched_check(known)] if optima and known["starts"] else []
+    return (modes_check(modes, remedy), *looked)
+
+
+def _tells_apart(values: Array, log_weights: Array, inside: Mapping[int, Array]) -> bool:
+    """Whether two modes differ in a scalar, shape (chains, draws), by more than it varies in them.
+
+    The middles of their draws lie farther apart than `APART` of half their widths.
+    """
+    quarters = np.array([
+        weighted_quantile(values, np.where(its, log_weights, -np.inf), THREE_QUARTERS)
+        for its in inside.values() if np.isfinite(log_weights[its]).any()
+    ])  # fmt: skip
+    low, middle, high = quarters.T
+    width = (high - low) / 2
+    gaps = np.abs(middle[:, None] - middle)
+    return bool((gaps > APART * (width[:, None] + width) / 2 + 1e-300).any())
 
 
 def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
@@ -200,13 +306,14 @@ def searched(run: Any, *, spikes: bool = True) -> str:
             f"approximations know {modes}, and how likely another is, is not known."
         )
     chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
-    of_any = facts.get("unseen_of_any", 0.0)
+    of_any, optima = facts.get("unseen_of_any", 0.0), facts.get("optima")
+    ended = f"ended at {counted(optima['ends'], 'optimum', 'optima')} and " if optima else ""
     lighter = of_any > facts["unseen"]
     light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
-        f"modes, found {modes} with at least a thousandth of the largest mass; the chance that one "
-        f"more finds another such mode is {chance}{light}. "
+        f"modes, {ended}found {modes} with at least a thousandth of the largest mass; the chance "
+        f"that one more finds another such mode is {chance}{light}. "
         + ("Wide mass around a mode is one more row of run.modes. " if around else "")
         + (_finest(facts.get("finest")) if spikes else "")
     ).rstrip()

@@ -8,21 +8,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from stanct.common.arrays import Array
-from stanct.common.errors import StanctError
-from stanct.estimates.naming import Names, variable
+from stanct.common.errors import StanctError, first_few
+from stanct.estimates.naming import Names, label, places_of, variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from stanct.pages.page import HtmlPage
 
+PRIOR_DRAWS = 500
+"""Draws of each chain of the prior."""
+
 # Pictures that some runs have no material for: the function of `stanct.plots`, and why.
 _OWN = {
     "path": ("free_energy", "Runs of this kind have no path."),
-    "modes": ("modes", "Its search knows of one mode at most."),
+    "modes": ("modes", "No search looked for modes."),
     "weights": ("weight_histogram", "All of its draws have the same weight."),
 }
 
@@ -35,6 +39,7 @@ _INSIDE = {
     "running_log_z", "shows", "smooth_bias", "standardised", "statistics", "stored",
     "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z", "count_evidence",
     "bias", "counts", "island", "mode_columns", "mode_means",
+    "picked", "unconstrained", "optima_columns",
 }  # fmt: skip
 
 
@@ -89,8 +94,37 @@ class Pictured:
     Those of draws are ArviZ's, of equally weighted draws: each returns what ArviZ returns, and
     hands further options to ArviZ. `names` are variables or scalars, such as ``"mu"`` or
     ``["tau", "beta[1,2]"]``; by default a few that a reader asks for first. The others return
-    Matplotlib axes. Every picture that this run has no material for raises `StanctError`.
+    Matplotlib axes. `save_plot` writes any of them to a file. Every picture that this run has no
+    material for raises `StanctError`.
     """
+
+    def save_plot(self, kind: str, file: str | os.PathLike[str], **options: Any) -> Path:
+        """Write the picture that a method draws, such as `plot_pair` for ``"pair"``, to a file.
+
+        Parameters
+        ----------
+        kind
+            ``"trace"``, ``"pair"``, ``"posterior"``, ``"path"``, ``"modes"`` or ``"weights"``.
+        file
+            Its ending tells the format, such as png, pdf or svg.
+        **options
+            Arguments of the method, such as ``names=["mu", "tau"]``.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        StanctError
+            There is no such picture, the ending is no format, the file cannot be written, the
+            method lacks an option, or the run has no material for the picture.
+        """
+        from stanct.plots.files import write_picture
+
+        run: Any = self
+        return write_picture(run, kind, file, options)
 
     def plot_trace(self, names: Names = None, **options: Any) -> Any:
         """Plot the densities of scalars by chain, and their values along the chains."""
@@ -107,11 +141,19 @@ class Pictured:
         """
         if not prior:
             return self._by_arviz("posterior", names, options)
-        from stanct.plots.by_arviz import prior_names, with_prior
+        from stanct.api.prior import prior_draws
+        from stanct.plots.by_arviz import MOST, first_names, with_prior
 
         run: Any = self
-        before = self.prior()
-        chosen = prior_names(run, before, names)
+        places = places_of(run.variables, names or first_names(run, MOST["posterior"]))
+        before = prior_draws(run, PRIOR_DRAWS, None, False, [name for name, _ in places])
+        if lacking := [label(*one) for one in places if one[0] not in before]:
+            raise StanctError(
+                f"The prior of {first_few(lacking)} cannot be drawn: the program tells it only "
+                "together with the likelihood.",
+                remedy="Name others (names=), or leave out prior=True.",
+            )
+        chosen = [label(*one) for one in places]
         axes = self._by_arviz("posterior", chosen, options)
         with_prior(axes, {name: variable(before, name) for name in chosen})
         return axes
@@ -132,7 +174,7 @@ class Pictured:
         return self._drawn("weights", axes)
 
     def prior(
-        self, draws: int = 500, *, seed: int | None = None, progress: bool = False
+        self, draws: int = PRIOR_DRAWS, *, seed: int | None = None, progress: bool = False
     ) -> dict[str, Array]:
         """Sample the prior of the program, and return equally weighted draws.
 
@@ -172,7 +214,8 @@ class Pictured:
     def pictures(self) -> tuple[str, ...]:
         """Names of the methods that have material in this run."""
         run: Any = self
-        own = [f"plot_{kind}" for kind, (name, _) in _OWN.items() if name in run.shows]
+        known = [*run.shows, *["modes"] * (run.mode_columns is not None)]
+        own = [f"plot_{kind}" for kind, (name, _) in _OWN.items() if name in known]
         return ("plot_trace", "plot_pair", "plot_posterior", *own)
 
     def _drawn(self, kind: str, axes: Axes | None) -> Axes:

@@ -12,7 +12,7 @@ from stanct.common.names import BASES, ENGINES
 from stanct.common.settings import Choice, Flag, Folder, Instance, Real, Whole
 from stanct.engines.cmdstan import CmdStan
 from stanct.path.base import Base
-from stanct.runs.foreign import Fit, is_fit
+from stanct.runs.foreign import Fit, is_fit, is_path_of_fit
 from stanct.targets.inits import INITS, Inits
 from stanct.work.pools import FORMS
 
@@ -24,7 +24,8 @@ def is_base(value: Any) -> bool:
 
 
 def _is_base_or_fit(value: Any) -> bool:
-    return isinstance(value, Recipe) or is_base(value) or is_fit(value)
+    known = isinstance(value, Recipe) or is_base(value) or is_fit(value)
+    return known or is_path_of_fit(value)
 
 
 def _is_cmdstan(value: Any) -> bool:
@@ -65,13 +66,17 @@ class Options(TypedDict, total=False):
         ``"auto"``, the default, leaves the choice to the method, which is ``"pilot"`` for most.
     inits
         Places from which the search for modes also starts: a mapping of parameter names to values
-        in the program's own space, the path of such a JSON file, or a list of these. Each must give
-        every parameter of the program as you wrote it, which is then the form that is sampled.
+        in the program's own space, the path of such a JSON file, or a list of these. Parameters are
+        those of the program as you wrote it, which is then the form that is sampled. Those that an
+        init does not name are random, uniform within 2 of 0 in the unconstrained space. `Run.steps`
+        tells where the ascent from each init ended.
     search_radius
         Largest radius around the origin of the unconstrained space at which the search for modes
         starts; 100 by default, and 6 where the program solves equations. Modes farther out are
-        found only from starts beyond. Both serve the bases ``"pilot"``, ``"low_rank"``,
-        ``"mixture"`` and ``"modes"``; no search is made in more than 250 dimensions.
+        found only from starts beyond. Of a parameter with two bounds, a radius of 10 is the whole
+        range but for a twenty-thousandth at each end, and a larger one adds next to nothing. Both
+        serve the bases ``"pilot"``, ``"low_rank"``, ``"mixture"`` and ``"modes"``; no search is
+        made in more than 250 dimensions.
     log_zeta
         Guess at log Z that accompanies a base of your own. It only starts the bias.
     engine

@@ -27,6 +27,18 @@ def volume(
             _times(sizes, value),
             remedy if len(sizes) < 2 else None,
         )
+    if spec.base == "unit_vector":
+        (size,) = map(text, spec.dims)
+        number = constant(size)
+        short: dict[float, str] = {2: "-log(2 * pi())", 3: "-log(4 * pi())"}
+        half = f"0.5 * {operand(size)}"
+        each = short.get(number or 0, f"lgamma({half}) - log(2) - {half} * log(pi())")
+        value = None
+        if number and number >= 1:
+            value = math.lgamma(number / 2) - math.log(2) - number / 2 * math.log(math.pi)
+        plain = not sizes or (number or 0) in short
+        whole = product(sizes, each if plain else f"({each})")
+        return whole, _times(sizes, value), f"target += {whole};"
     if spec.base in COMPACT or spec.base == "tuple":
         return None, None, None
     low, high = spec.constraints["lower"], spec.constraints["upper"]

@@ -18,7 +18,8 @@ Init = Mapping[str, Any] | str | os.PathLike[str]
 Inits = Init | Sequence[Init]
 INITS = "a mapping of parameter names to values, a JSON file, or a list of these"
 """What `Inits` are, in words."""
-_REMEDY = "Give every parameter of the program a value inside its bounds."
+_REMEDY = "Give parameters of the program values inside their bounds."
+_RANDOM = 2.0  # what an init does not name is uniform this near 0, as in Stan
 
 
 def _is_one(value: Any) -> bool:
@@ -28,11 +29,14 @@ def _is_one(value: Any) -> bool:
 def places_of(target: Any, inits: Inits | None) -> tuple[Array, ...]:
     """The unconstrained points, each of shape (D,), of values in the program's own space.
 
+    Parameters that an init does not name are random there, as in CmdStan. What is drawn depends on
+    the init's number alone.
+
     Raises
     ------
     SamplingError
-        The target is no Stan program, a file cannot be read, or a parameter lacks a value inside
-        its support. The error names the init.
+        The target is no Stan program, a file cannot be read, an init names no parameter, or a value
+        lies outside of its support. The error names the init.
     """
     if inits is None:
         return ()
@@ -80,10 +84,16 @@ def _place(target: ProgramTarget, values: Mapping[str, Any], number: int) -> Arr
             f"The program is sampled in another form, with {', '.join(lacking)}, than inits name.",
             remedy="Pass hierarchies='as written' to stanct.temper.",
         )
-    if lacking:
+    unknown = [name for name in values if name not in target.parameter_shapes]
+    if lacking and (unknown or len(lacking) == len(target.parameter_shapes)):
+        also = f", but one of `{'`, `'.join(unknown)}`" if unknown else ""
         raise SamplingError(
-            f"Init {number} has no value of `{'`, `'.join(lacking)}`.", remedy=_REMEDY
+            f"Init {number} has no value of `{'`, `'.join(lacking)}`{also}.", remedy=_REMEDY
         )
+    if lacking:
+        x = np.random.default_rng(number).uniform(-_RANDOM, _RANDOM, target.density.dimension)
+        drawn = target.density.variables(x[None], seed=number)
+        values = {**{name: drawn[name][0] for name in lacking}, **values}
     for name in target.program.parameter_names:
         try:
             numbers = np.asarray(values.get(name, []), float)
