@@ -592,12 +592,16 @@ def test_a_kernel_is_told_with_its_amount() -> None:
     (found,) = target.omissions
     assert found.value == pytest.approx(-1.5 * math.log(2 * math.pi))
     assert found.remedy == "target += std_normal_lpdf(z);" and found.parameters == ("z",)
-    one = "parameters { real x; } model { target += -0.5 * x^2; }"
+    one = "data { int n; } parameters { real x; } model { target += -0.5 * x^2; }"
+    alone = one.removeprefix("data { int n; } ")
     (lack,) = omissions(Program.from_source(one))
-    assert lack.value == pytest.approx(-log_z(Program.from_source(one)), abs=1e-9)
-    mended = one.replace("target += -0.5 * x^2;", lack.remedy or "")
+    assert lack.value == pytest.approx(-log_z(Program.from_source(alone)), abs=1e-9)
+    mended = alone.replace("target += -0.5 * x^2;", lack.remedy or "")
     assert omissions(Program.from_source(mended)) == ()
     assert log_z(Program.from_source(mended)) == pytest.approx(0, abs=1e-9)
+    # Without data it is a density of its own, such as those of physics.
+    (lack,) = omissions(Program.from_source(alone))
+    assert lack.kind == "missing_constant"
 
 
 def test_numbers_of_the_data_tell_whether_a_constant_fits() -> None:

@@ -38,7 +38,12 @@ class Kernel:
 
 
 def kernels(seen: Densities) -> Iterator[Kernel]:
-    """Yield the kernels that stand for themselves as the priors of parameters without bounds."""
+    """Yield the kernels that stand for themselves as the priors of parameters without bounds.
+
+    A program without data is a density of its own, of which no term is a prior.
+    """
+    if not seen.program.data:
+        return
     specs = {seen.syntax.word(t): spec for _, t, spec in seen.program.parameter_declarations()}
     for statement, inside in seen.surrounded():
         value = seen.value_of_sum(statement)
