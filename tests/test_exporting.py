@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,10 @@ def test_the_script_prints_log_z_and_averages(
     row = next(line.split() for line in text.splitlines() if line.startswith("tau"))
     assert float(row[1]) == pytest.approx(MEAN_TAU, abs=5 * float(row[2]))
     assert "Do not trust" not in text
+    if r := shutil.which("Rscript"):
+        command = [r, str(exported / "run.R"), *files]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert numbers(told) == (log_z, error)
 
 
 @pytest.mark.parametrize("quantity", [0, 1])

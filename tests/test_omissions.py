@@ -458,7 +458,6 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         name: ("real<lower=0> x;", statement, {}, "missing_constant:x")
         for name, statement in {
             "a part of an array": "{x, 1} ~ normal(0, 1);",
-            "a copy": "real a = x; a ~ normal(0, 1);",
             "a choice": "target += 1 > 0 ? normal_lpdf(x | 0, 1) : 0;",
             "a multiple": "target += 1 * normal_lpdf(x | 0, 1);",
             "a density kept in a variable":
@@ -525,6 +524,7 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
         "corr_matrix[2] R; cov_matrix[2] S;",
         "R ~ lkj_corr(2); S ~ wishart(4, identity_matrix(2));", {}, "",
     ),
+    "a copy": ("real<lower=0> x;", "real a = x; a ~ normal(0, 1);", {}, "half_prior:x"),
     "no lccdf": ("real<lower=1> s;", "s ~ loglogistic(1, 2);", {}, "half_prior:s"),
 }  # fmt: skip
 
@@ -652,7 +652,7 @@ def test_what_is_rejected_by_parameters_alone_is_said(model: str, said: bool) ->
         ("vector[3] b;", "b[1] ~ normal(0, 1); b ~ normal(0, 1);", ""),
         ("vector[3] b;", "b[{1, 2}] ~ normal(0, 1);", ""),  # may be all that there are
         ("vector<lower=0, upper=1>[3] b;", "b[1] ~ beta(2, 2);", ""),
-        ("ordered[2] b;", "b[1] ~ normal(-1, 1); b[2] ~ normal(1, 1);", "missing_constant"),
+        ("ordered[2] b;", "b[1] ~ uniform(-9, 1); b[2] ~ uniform(1, 9);", "missing_constant"),
         ("real b;", "for (k in 1:n) b ~ normal(0, 1);", "missing_constant"),
         ("real b;", "for (k in 1:n) b ~ normal(k, 1);", ""),
     ],
@@ -783,6 +783,36 @@ OWN_CONSTANTS = {
         "target += normal_lpdf(x | 1, 2) - log1m_exp(normal_lcdf(0 | 1, 2));",
     ),
     "of nothing": ("real x;", ONE[1] + "target += 3;"),
+    "of elements by other names": (
+        TWO[0], "real a = x[1]; real b = x[2]; a ~ exponential(1); "
+        "target += normal_lpdf(b | 1, 1) - 1 * normal_lccdf(0 | 1, 1);",
+    ),
+    "of elements by other names without it": (
+        TWO[0], "real a = x[1]; real b = x[2]; a ~ exponential(1); b ~ normal(1, 1);",
+    ),
+    "of a name that changes": (
+        TWO[0], "for (k in 1:2) { real a = x[k]; a ~ normal(1, 1); }",
+    ),
+    "between the ends of a support": (
+        "real<lower=0, upper=1> x;", "target += beta_lpdf(x | 2, 3) - "
+        "1 * log_diff_exp(beta_lcdf(1 | 2, 3), beta_lcdf(0 | 2, 3));",
+    ),
+    "from an end of a support": (
+        "real<lower=2, upper=4> x;", "target += uniform_lpdf(x | 2, 9) - "
+        "1 * log_diff_exp(uniform_lcdf(4 | 2, 9), uniform_lcdf(2 | 2, 9));",
+    ),
+    "times the rows": (
+        TWO[0], "target += normal_lpdf(x | 0, 1) - rows(x) * log(0.5);",
+    ),
+    "times the rows of a row": (
+        "row_vector<lower=0>[2] x;", "target += normal_lpdf(x | 0, 1) - rows(x) * log(0.5);",
+    ),
+    "times a number of elements": (
+        TWO[0], "target += normal_lpdf(x | 1, 1) - 2 * normal_lccdf(0 | 1, 1);",
+    ),
+    "times a wrong number of elements": (
+        TWO[0], "target += normal_lpdf(x | 1, 1) - 1 * normal_lccdf(0 | 1, 1);",
+    ),
 }  # fmt: skip
 
 
@@ -798,6 +828,19 @@ def test_a_constant_counts_where_its_value_is_what_is_missing(case: str) -> None
     [
         ("vector<lower=0>[N] x;", "x ~ normal(0, 1); target += N * log(2);", []),
         ("vector<lower=0>[N] x;", "x ~ normal(0, 1); target += log(2);", ["missing_constant"]),
+        ("vector<lower=0>[N] x;",
+         "target += student_t_lpdf(x | 3, 1, 2) - 2 * student_t_lccdf(0 | 3, 1, 2);", []),
+        ("vector<lower=0, upper=1>[N] x;", "target += normal_lpdf(x | 0, 1) "
+         "- 2 * log_diff_exp(normal_lcdf(1 | 0, 1), normal_lcdf(0 | 0, 1));", []),
+        ("vector<lower=0>[N] x;", "target += normal_lpdf(x | 0, 1) - rows(x) * log(0.5);", []),
+        # Without its factor the constant may be meant for one element.
+        ("vector<lower=0>[N] x;", "target += normal_lpdf(x | 1, 2) - normal_lccdf(0 | 1, 2);",
+         ["missing_constant"]),
+        ("vector<lower=0>[N] x;", "target += normal_lpdf(x | 1, 2) - 2 * normal_lccdf(0 | 0, 2);",
+         ["missing_constant"]),
+        ("vector<lower=0>[N] x;",
+         "target += normal_lpdf(x | 1, 2); target += -2 * normal_lccdf(0 | 1, 2);",
+         ["missing_constant"]),
         ("real<lower=0> x;", "x ~ normal(N, 1); target += -normal_lccdf(0 | N, 1);", []),
         ("real<lower=0> x;", "x ~ normal(0, 1); target += N * log(2);",
          ["half_prior", "missing_constant"]),
@@ -811,6 +854,42 @@ def test_constants_whose_values_the_text_does_not_tell(
 ) -> None:
     found = omissions(program(declared, model, data="int N;"))
     assert [one.kind for one in found] == kinds
+
+
+def test_data_tell_whether_a_prior_counts_its_elements() -> None:
+    prior = "target += normal_lpdf(x | 1, 2) - 2 * normal_lccdf(0 | 1, 2);"
+    written = program("vector<lower=0>[N] x;", prior, data="int N;")
+    assert omissions(written) == ()
+    for size in (1, 2, 3):
+        data = read_data({"N": size}, written)
+        assert (ProgramTarget(written, data).omissions == ()) is (size == 2)
+
+
+@pytest.mark.parametrize(
+    ("declared", "model", "count"),
+    [
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); x[2] ~ normal(1, 2);", 2),
+        ("ordered[2] x;", "for (k in 1:2) x[k] ~ normal(k, 1);", 1),
+        ("ordered[2] x;", "real a = x[1]; real b = x[2]; a ~ normal(0, 1); b ~ normal(0, 1);", 2),
+        ("ordered[2] x;", "x ~ normal([0, 1], 1);", 1),
+        ("positive_ordered[2] x;", "x[1:2] ~ exponential([1, 2]);", 1),
+        # Normalised by their differences, or on supports of their own.
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); x[2] - x[1] ~ exponential(1);", 0),
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); target += exponential_lpdf(x[2] - x[1] | 1);", 0),
+        ("ordered[2] x;", "x[1] ~ uniform(-9, 1); x[2] ~ uniform(1, 9);", 0),
+        ("ordered[2] x;", "x[1] ~ normal(0, 1); x[2] ~ normal(0, 1) T[x[1], ];", 0),
+        ("ordered[1] x;", "x[1] ~ normal(0, 1);", 0),
+    ],
+)
+def test_elements_of_an_order_with_priors_of_their_own(
+    declared: str, model: str, count: int
+) -> None:
+    written = program(declared, model)
+    halves = [one for one in omissions(written) if one.kind == "half_prior"]
+    assert [one.value for one in halves] == [None] * count
+    assert all("order" in one.sentence for one in halves)
+    if "normal" in model and "1]" not in declared:
+        assert (log_z(written) < -0.05) is bool(count)
 
 
 KERNEL = "real my_lpdf(real x) { return -0.5 * x^2; }"

@@ -284,6 +284,10 @@ def test_known_modes_make_some_pilots_needless(rng: np.random.Generator) -> None
     assert not needless(target, right, [])
     assert needless(target, fit(40, 1, -500.0), [left])
     assert not needless(target, fit(40, 1, -50.0), [left])  # a bound may be low by as much
+    # Without a measured mode, the best of the approximations bounds the mass.
+    assert needless(target, fit(40, 1, -500.0), [], bound=-3.0)
+    assert not needless(target, left, [], bound=-3.0)
+    assert not needless(target, fit(40, 1, -500.0), [])
 
 
 YEARS = """

@@ -133,8 +133,8 @@ NORMAL = (
 )
 LACKING = [
     (
-        "qr_thin_Q",
-        "transformed data { matrix[2, 2] Q = qr_thin_Q([[1, 2], [3, 5]]); }\n"
+        "qr_Q",
+        "transformed data { matrix[2, 2] Q = qr_Q([[1, 2], [3, 5]]); }\n"
         "parameters { real x; } model { x ~ normal(Q[1, 1], 1); }",
     ),
     ("tuple", "parameters {\n  tuple(real, real) t;\n} model { t.1 ~ normal(0, 1); }"),

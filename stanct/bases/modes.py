@@ -371,15 +371,16 @@ def _for_pilots(state: State) -> list[LocalFit]:
     # In the spike of a funnel, an ascent ends far below the mass that Pathfinder saw. Of a comb of
     # modes, most lie far below those that were measured.
     heard_of = [fit.log_evidence for fit in (*approximate, *state.near)]
-    floor = max(heard_of, default=-np.inf) - FAINT
+    bound = max(heard_of, default=-np.inf)
     # The width of a ridge would make one mode of all modes.
     others = [unit_wide(fit) if is_flat(fit) else fit for fit in others]
-    others = [inside(fit, target.density) for fit in others if fit.log_evidence > floor]
+    others = [inside(fit, target.density) for fit in others if fit.log_evidence > bound - FAINT]
     if not approximate:  # all is measured, or nobody asked Pathfinder
         return others
     if not state.search.ascents:  # too many dimensions for a search
         others += [_around(place, approximate) for place in state.hints.places]
-    return [fit for fit in [*approximate, *others] if not needless(target, fit, state.near)]
+    every = [*approximate, *others]
+    return [fit for fit in every if not needless(target, fit, state.near, bound)]
 
 
 def _outside(known: Sequence[LocalFit], fits: Sequence[LocalFit]) -> float:

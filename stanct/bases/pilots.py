@@ -154,8 +154,10 @@ def _fit_of(points: Array, like: LocalFit) -> LocalFit:
     return replace(like, mean=mean, covariance=covariance, points=points)
 
 
-def needless(target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit]) -> bool:
-    """Whether measured modes tell all about a fit of an approximation, so that it needs no pilot.
+def needless(
+    target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit], bound: float = -np.inf
+) -> bool:
+    """Whether what is known tells all about a fit of an approximation, so that it needs no pilot.
 
     Pathfinder's approximations of strongly correlated parameters are far too narrow, and pilots,
     which scale each parameter alone, take a thousand gradients a draw there. A fit tells nothing
@@ -165,15 +167,15 @@ def needless(target: ProgramTarget, fit: LocalFit, near: Sequence[LocalFit]) -> 
     ----------
     near
         The modes that were measured.
+    bound
+        A lower bound on the log mass.
     """
-    if not near:
-        return False
     log_density = target.density.log_densities(fit.points)
-    known = float(log_sum_exp(np.array([one.log_evidence for one in near])))
+    known = float(log_sum_exp(np.array([bound, *(one.log_evidence for one in near)])))
     low = known - FAR_BELOW - FOR_EACH * fit.mean.size
     if max(fit.log_evidence, float(log_density.max())) < low:
         return True
-    return not unexplained(log_density, log_mass(near, fit.points)).any()
+    return bool(near) and not unexplained(log_density, log_mass(near, fit.points)).any()
 
 
 def most_pilots(dimension: int) -> int:

@@ -38,11 +38,12 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
                 f"It stopped after {step['made']} draws of each chain: {enough_in_words(stopped)}."
             )
         before = step
-    stopped = provenance.get("stopping") or {}
-    if stopped.get("effective") and stopped["reason"] in ("limit", "warnings", "stalled"):
+    if limit := before.get("limit"):
+        aim = f"{limit['target_se']:g}"
         yield (
-            f"It took the most draws that it takes unasked, {stopped['max_draws']} of each chain, "
-            f"before {enough_in_words(stopped)}: target_se={stopped['target_se']:g} goes on."
+            f"It ended at {before['made']} draws of each chain, the most that it makes unasked, "
+            f"before log Z was known to ± {aim} and means rested on {limit['effective']:,} "
+            f"effective draws; target_se={aim} (--target-se {aim}) goes on."
         )
     if confirmed := provenance.get("confirmed"):
         failed = ", ".join(confirmed.get("failed", ()))

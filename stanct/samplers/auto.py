@@ -107,8 +107,8 @@ class _Step(NamedTuple):
             "made": run.draws,
         }
         stopped = run.provenance["stopping"]
-        enough = stopped["effective"] and stopped["reason"] == "reached"
-        return found | ({"enough": stopped} if enough else {})
+        reached = "enough" if stopped["reason"] == "reached" else stopped["reason"]
+        return found | ({reached: stopped} if stopped["effective"] else {})
 
 
 @dataclass(frozen=True, kw_only=True)

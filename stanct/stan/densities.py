@@ -31,6 +31,7 @@ from stanct.stan.walks import terms_of_sum
 
 DENSITY = re.compile(r"(?P<family>\w+?)_lu?(?P<of>p[dm]f)")
 PROBABILITY = re.compile(r"(?P<family>\w+?)_l?c?cdf")
+_ELEMENT = re.compile(r"(?P<name>\w+)(\[[\d, ]+\])?")
 _SIZES = frozenset({"size", "num_elements", "rows", "cols"})
 _BLOCKS = ("transformed parameters", "model")
 # Functions that put elements together, or take some.
@@ -86,6 +87,8 @@ class Densities:
     ----------
     found : list[Density]
         The densities, in the order of the text.
+    renamed : dict[str, str]
+        Variables that are a parameter, or an element of one, by another name, with its name.
     sums : frozenset[str]
         Variables that collect terms of the target, as `target` does. See `accumulators`.
     increments : list[Increment | Assign]
@@ -114,10 +117,9 @@ class Densities:
         for block in ("transformed data", *_BLOCKS):
             if block in program.blocks:
                 self._flow(program.blocks[block].statements, set())
-        # Variables that are more than a parameter by another name.
-        self._made = frozenset(
-            name for name, value in self.assigned if self.syntax.text(value) not in self.parameters
-        )
+        # Parameters and their elements by another name, and variables that are more than that.
+        self.renamed = dict(self._renamed())
+        self._made = frozenset(name for name, _ in self.assigned) - self.renamed.keys()
         self.sums = accumulators(program)
         # Variables to which the log of a density is assigned, directly or through another variable.
         self._holders: set[str] = set()
@@ -350,6 +352,14 @@ class Densities:
             ):
                 return True
         return False
+
+    def _renamed(self) -> Iterator[tuple[str, str]]:
+        """Yield the variables that are a parameter, or an element of one, with its name."""
+        names = [name for name, _ in self.assigned]
+        for name, value in self.assigned:
+            match = _ELEMENT.fullmatch(one_line(self.syntax, value))
+            if match and match["name"] in self.parameters and names.count(name) == 1:
+                yield name, match["name"]
 
     def _find_holders(self) -> None:
         assigned = self.assigned

@@ -198,7 +198,8 @@ class HalfPriors:
             if syntax.partner.get(opening) != variate.stop - 1:
                 return None
             variate = Range(opening + 1, variate.stop - 1)
-        name, token = syntax.word(variate.first), variate.first + 1
+        word, token = syntax.word(variate.first), variate.first + 1
+        name = self._densities.renamed.get(word, word)
         while token < variate.stop and syntax.word(token) == "[":
             token = syntax.partner[token] + 1
         return name if name in self._specs and token == variate.stop else None
@@ -384,25 +385,24 @@ class HalfPriors:
     def _of_ordered(self, density: Density, cut: Cut) -> HalfPrior | None:
         """Return the half prior of an ordered vector, one of K! equally probable orders."""
         spec, bounds = cut.spec, cut.bounds
-        if len(bounds) > 1 or density.inside:
+        (size,) = map(self._text, spec.dims)
+        number = constant(size)
+        if number is not None and number < 2 and not bounds:
             return None
         alike = all(
             (shape := self._shapes.shape(argument, density.scope)) is not None and shape.rank == 0
             for argument in density.arguments
         )
-        if self._text(density.variate) != cut.name or spec.array or not alike:
-            return None
-        (size,) = map(self._text, spec.dims)
-        number = constant(size)
-        if number is not None and number < 2 and not bounds:
-            return None
+        is_whole = self._text(density.variate) == cut.name and not spec.array
+        if not (alike and is_whole) or density.inside or len(bounds) > 1:
+            return self._of_elements(density, cut)
         each, value = f"lgamma({size} + 1)", None
         if number is not None:
             value = math.lgamma(number + 1)
         where = "outside of the declared order"
         if bounds:
             if not cut.centred and self._depends(density, bounds):
-                return None
+                return self._of_elements(density, cut)
             half = self._writer(density, cut).each()
             if half is None:
                 return None
@@ -413,6 +413,28 @@ class HalfPriors:
         added = f"{self._sum(density)} += {each};"
         remedy = self._remedy(density, "", added)
         return HalfPrior(cut.name, density, where, (), each, value, remedy, "", added)
+
+    def _of_elements(self, density: Density, cut: Cut) -> HalfPrior | None:
+        """Return the half prior of elements of an ordered vector that have priors of their own.
+
+        There is mass outside of the order for certain only where each of several elements has mass
+        everywhere, and where nothing is said of their differences.
+        """
+        seen, name, family = self._densities, cut.name, FAMILIES[density.family]
+        if family.low_argument is not None or name in seen.by_hand:
+            return None
+        own = [one for one in seen.found if name in seen.roots(seen.names(one.variate))]
+        if any(_is_truncated(one) or self._reference(one.variate) != name for one in own):
+            return None
+        words = self._syntax.words(density.variate)
+        is_loop = any(compound.word == "for" for compound in density.inside)
+        if not (is_loop or own[1:] or words[-1] != "]" or ":" in words):
+            return None
+        depends = tuple(one for one in self._depends(density, ()) if one != name)
+        if depends and self._is_censored(name, density, depends):
+            return None
+        where = "outside of the declared order"
+        return HalfPrior(name, density, where, depends, None, None, None, "", "")
 
     def _of_vector(self, density: Density) -> HalfPrior | None:
         """Return the multivariate half prior of a vector; its factor has no closed form."""

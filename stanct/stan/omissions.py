@@ -106,7 +106,10 @@ class _Finder:
                 read = math.nan if half.value is None else half.value, False
             # What changes with parameters is no constant of the program's.
             is_open = not half.depends_on and (read[1] or math.isnan(read[0]))
-            lacks[Lack(half.density.statement, read[0], is_open)] = half
+            is_whole = half.density.variate.stop - half.density.variate.first == 1
+            count = own.elements(half.name) if is_whole and not half.density.inside else 0
+            each = read[0] / count if count else math.nan
+            lacks[Lack(half.density.statement, read[0], is_open, each)] = half
         for _, token, spec in self.program.parameter_declarations():
             name = self.syntax.word(token)
             if self._is_flat(name) and is_compact(spec):
@@ -316,7 +319,7 @@ class _Finder:
                 "is improper, and log Z is no evidence.",
                 improper=True,
             )
-        elif parts and "ordered" in spec.base:
+        elif parts and "ordered" in spec.base and name not in {one.name for one in self._halves}:
             yield self._omission(
                 parts[0].density.statement.tokens,
                 "missing_constant",

@@ -2,13 +2,15 @@
 
 A term such as `- normal_lccdf(0 | 0, 1)` or `+ log(2)` is the missing factor of priors if its value
 is: of one, or of several together. A loop counts as often as it runs. What the text does not tell,
-such as a size among the data, stands for one arbitrary number wherever it is written.
+such as a size among the data, stands for one arbitrary number wherever it is written. The whole
+number in a prior's own statement, as in `- 2 * normal_lccdf(0 | 0, 1)`, counts its elements.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ from stanct.stan.walks import terms_of_sum
 Numbers = Callable[[str], float | None]
 """Gives the value of an expression; None if it is not known."""
 
-_SIZES = frozenset({"size", "num_elements"})
+_SIZES = frozenset({"size", "num_elements", "rows"})
+_WHOLE = re.compile(r"\d+")
 _BLOCKS = ("transformed data", "transformed parameters", "model")
 _NEAR = 1e-3
 # Beyond so many priors, a constant is compared with few of them at a time, or with all.
@@ -34,24 +37,27 @@ class Lack:
     """The log of a factor that a prior lacks; NaN if unknown.
 
     `statement` is that of the prior, None for one without. `is_open` says whether it is a constant
-    whose value the program's text does not tell.
+    whose value the program's text does not tell. `each` is what one element lacks, if known.
     """
 
     statement: Statement | None
     value: float
     is_open: bool
+    each: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)
 class OwnConstant:
     """A term that adds a constant to the target; NaN if its value cannot be read.
 
-    `is_fixed` says whether no parameter stands in it.
+    `is_fixed` says whether no parameter stands in it. `count` is the whole number by which the term
+    begins, as a factor; 0 if there is none.
     """
 
     statement: Statement
     value: float
     is_fixed: bool
+    count: int = 0
 
 
 def unknown(_text: str) -> None:
@@ -72,8 +78,8 @@ class OwnConstants:
     def __init__(self, densities: Densities, known: Numbers = unknown) -> None:
         self._known = known
         self._densities, self._syntax = densities, densities.syntax
-        self._sizes = {
-            self._syntax.word(token): [*spec.array, *spec.dims]
+        self._specs = {
+            self._syntax.word(token): spec
             for _, token, spec in densities.program.parameter_declarations()
         }
         self._texts = self._named()
@@ -96,6 +102,8 @@ class OwnConstants:
             if number < own:
                 open_ = [lack for lack in open_ if lack.statement is group[0].statement]
             found = _of_sum(open_, sum(one.value for one in group))
+            if number < own and not found:
+                found = _of_count(open_, group)
             if found:
                 filled.update(found)
                 left = [one for one in left if one not in group]
@@ -112,12 +120,12 @@ class OwnConstants:
                 value, is_open = self.read(self._texts[name])
                 opened |= is_open
                 return value
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                sizes = self._sizes.get(ast.unparse(node.args[0])) if node.args else None
-                if node.func.id in _SIZES and sizes:
-                    read = [self.read(one_line(self._syntax, size)) for size in sizes]
-                    opened |= any(is_open for _, is_open in read)
-                    return math.prod(value for value, _ in read)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                sizes = self._sizes_of(ast.unparse(node.args[0]), node.func.id)
+                if sizes:
+                    value, is_open = self._product(sizes)
+                    opened |= is_open
+                    return value
             text = ast.unparse(node)
             number = self._known(text)
             opened |= number is None
@@ -133,6 +141,23 @@ class OwnConstants:
                 more, is_open = self.read(runs)
             value, opened = value * more, opened or is_open
         return value, opened
+
+    def elements(self, name: str) -> float:
+        """The number of elements of a parameter, or the arbitrary one for which its sizes stand."""
+        return self._product(self._sizes_of(name, "num_elements"))[0]
+
+    def _sizes_of(self, name: str, function: str) -> Sequence[Range]:
+        """The sizes whose product a function returns for a parameter; empty for other functions."""
+        spec = self._specs.get(name)
+        if spec is None or function not in _SIZES:
+            return ()
+        if function == "rows":
+            return spec.dims[:1] if not spec.array and spec.base != "row_vector" else ()
+        return *spec.array, *spec.dims
+
+    def _product(self, sizes: Sequence[Range]) -> tuple[float, bool]:
+        read = [self.read(one_line(self._syntax, size)) for size in sizes]
+        return math.prod(value for value, _ in read), any(is_open for _, is_open in read)
 
     def whole(self, tokens: Range) -> int | None:
         """The whole number that an expression is; None if neither text nor data tell one."""
@@ -180,12 +205,22 @@ class OwnConstants:
                 continue
             read, _ = self.read(one_line(self._syntax, term), inside)
             if abs(read) >= _NEAR or math.isnan(read):
-                yield OwnConstant(statement, -read if negative else read, is_fixed)
+                words = self._syntax.words(term)
+                is_times = words[1:2] == ["*"] and _WHOLE.fullmatch(words[0])
+                count = int(words[0]) if is_times else 0
+                yield OwnConstant(statement, -read if negative else read, is_fixed, count)
 
 
 def _arbitrary(text: str) -> float:
     """The number for which a text stands wherever it is written, between 1 and 3."""
     return 1 + zlib.crc32(text.encode()) / 2**31
+
+
+def _of_count(lacks: Sequence[Lack], constants: Sequence[OwnConstant]) -> tuple[Lack, ...]:
+    """The lack that a constant fills if its factor is the number of elements; empty if none is."""
+    total, count = constants[0].value, constants[0].count if len(constants) == 1 else 0
+    found = (lack for lack in lacks if lack.is_open and abs(count * lack.each - total) < _NEAR)
+    return tuple(found)[:1]
 
 
 def _of_sum(lacks: Sequence[Lack], total: float) -> tuple[Lack, ...]:

@@ -229,6 +229,13 @@ def _probability(
     if any(isinstance(part, ast.List | ast.Starred) for part in parts):
         return None
     end, *given = (_value(part, other) for part in parts)
+    if not match["side"] and end <= _low(FAMILIES[match["family"]], given):
+        return -math.inf if match["log"] else 0.0
     ends = (end, math.inf) if "c" in match["side"] else (-math.inf, end)
     inside = mass(match["family"], given, *ends)
     return None if inside is None else math.log(inside) if match["log"] else inside
+
+
+def _low(family: Family, arguments: Sequence[float]) -> float:
+    """The end of the support below which a family has no mass."""
+    return family.low if family.low_argument is None else arguments[family.low_argument]
