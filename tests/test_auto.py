@@ -145,7 +145,7 @@ def test_what_is_not_enough_ends_at_the_limit(seed: int, monkeypatch: pytest.Mon
     run = default_run(TWO_MODES, seed, method=stanct.Auto(enough_se=1e-6))
     assert run.draws == 100 * auto.INDEPENDENT and not run.warnings
     assert (
-        run.provenance["stopping"]["reason"] == "limit" and len([*decisions(run.provenance)]) == 1
+        run.provenance["stopping"]["reason"] == "limit" and len([*decisions(run.provenance)]) == 2
     )
 
 
