@@ -410,7 +410,7 @@ def test_bridge(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main([*arguments, "--save", str(save), "--report", str(page)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert abs(found["log_z"] - SKEWED.log_z) < 4 * found["std_error"] < 0.1
-    assert found["gradients"] == 1200  # one at each draw, which tell of another density
+    assert 1200 < found["gradients"] < 40_000  # one at each draw, and those of the search
     assert found["warnings"] == [] and found["draws"] == 600
     saved = stanct.load(save)
     assert isinstance(saved, stanct.BridgeRun) and saved.lp.shape == (2, 600)

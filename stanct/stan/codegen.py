@@ -131,6 +131,7 @@ _WRITERS: Mapping[str, Callable[[Program, str], str]] = {
     "density": _density,
     "joint": joint,
     "pseudo_extended": pseudo_extended,
+    "prior_likelihood": prior_likelihood,
     "extended_hamiltonian": extended_hamiltonian,
     "weighted": weighted,
 }
