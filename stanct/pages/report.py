@@ -229,7 +229,7 @@ def _modes_table(run: Run) -> list[Table]:
         Row(f"mode {place + 1}", tuple(cell(float(value), 4) for value in values))
         for place, values in enumerate(modes[list(columns)].to_numpy(float))
     )
-    left_out = bool(modes[[*run.mode_means]].isna().any(axis=None))
+    left_out = bool(modes[[*run.mode_means]].isna().to_numpy().any())
     why = ". A mean is left out where hardly any draw lies: see run.optima" * left_out
     return [Table(f"Modes, best first{why}", ("mode", *columns.values()), rows)]
 
