@@ -51,8 +51,8 @@ class Expectation:
         place = "" if self.beta == 1 else f" at β = {self.beta:g}"
         if np.ndim(self.value) == 0:
             rests = f"effective size {float(self.effective_size):.0f}"
-            if self.effective_tours is not None and self.effective_tours < ENOUGH_TOURS:
-                tours = float(self.effective_tours)
+            tours = np.inf if self.effective_tours is None else np.min(self.effective_tours)
+            if tours < ENOUGH_TOURS:
                 rests += f"; its error rests on {tours:.1f} effective tours and is widened for that"
             return f"{with_error(float(self.value), float(self.std_error))}{place} ({rests}{doubt})"
         value, error = in_line(self.value, 5), in_line(self.std_error, 2)
