@@ -365,6 +365,7 @@ def test_a_mode_that_the_search_found_and_chains_lost_fails() -> None:
     """Chains of a search that saw two modes, with and without the draws of one."""
     found = run(MODES, base="pilot", draws=500)
     assert found.modes is not None and "modes" not in found.warnings
+    assert found.mode_columns is not None
     assert found.mode_columns["pilot_weight"] == pytest.approx([0.65, 0.35], abs=0.05)
     assert "log_z" not in found.modes and "pilot_log_z" in found.modes
     assert found.base is not None
