@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from browser import FOUND, Browser, chromium
 
-from stanct.bases import modes
+from stanct.bases import modes, scans
 from stanct.bases import search as searching
 from stanct.engines import homes
 from stanct.stan.program import Program
@@ -60,7 +60,8 @@ def remembered(search: Callable[..., Any]) -> Callable[..., Any]:
     def known(density: Density, seed: Any, **given: Any) -> Any:
         places = tuple(np.asarray(place).tobytes() for place in given["places"])
         rest = [given[name] for name in ("radius", "reach", "effort", "scan", "outskirts")]
-        constants = [(name, v) for name, v in vars(searching).items() if name.isupper()]
+        named = {**vars(scans), **vars(searching)}.items()
+        constants = [(name, value) for name, value in named if name.isupper()]
         key = repr([density.recipe.key, seed.state, places, rest, constants])
         if key not in found:
             found[key] = search(density, seed, **given)

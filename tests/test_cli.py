@@ -508,6 +508,8 @@ def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> No
         (["evidence", "a.stan", "--method", "gibs"], "Did you mean gibbs?"),
         (["evidence", "a.stan", "--drws", "3"], "Did you mean --draws?"),
         (["evidence", "a.stan", "--data", "b.json"], "A program is run by stanct evidence"),
+        (["temper", "a.stan", "b.json", "--seed", "3"], "A program is run by stanct evidence"),
+        (["sample", "a.stan", "b.json"], "A program is run by stanct evidence"),
         (["compare", "a", "--seed", "3"], "has it."),
         (
             ["evidence", "a.stan", "--out", "x"],

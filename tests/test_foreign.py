@@ -17,7 +17,8 @@ from stanct.common.errors import StanctError
 from stanct.engines import homes
 from stanct.engines.assemble import processor_flags
 from stanct.estimates.arviz_bridge import inference_data
-from stanct.runs.foreign import is_fit, read_fit, sampled, unconstrained
+from stanct.runs.foreign import is_fit, read_fit
+from stanct.runs.unconstrained import sampled, unconstrained
 from stanct.targets.program_target import ProgramTarget
 
 SOURCE = """

@@ -11,7 +11,8 @@ from scipy.special import gammaln
 
 import stanct
 from stanct.bases.outskirts import outskirts, standing_out
-from stanct.bases.search import OUTSKIRTS, Search, search
+from stanct.bases.scans import OUTSKIRTS
+from stanct.bases.search import Search, search
 from stanct.path.gaussian import GaussianBase
 from stanct.stan.program import Program
 
@@ -58,7 +59,7 @@ def looked(seed: int) -> Search:
 def test_a_mode_below_heavy_tails_is_found(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No ascent ends in it, although it has 80 % of the mass."""
     found = looked(seed)
-    monkeypatch.setattr("stanct.bases.search.OUTSKIRTS", 200)
+    monkeypatch.setattr("stanct.bases.scans.OUTSKIRTS", 200)
     without = looked(seed)
     assert len(without.fits) == 1
     assert len(found.fits) == 2

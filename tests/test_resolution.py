@@ -11,7 +11,8 @@ from conftest import LONG, Scanned
 
 from stanct.bases.ascents import SCANS
 from stanct.bases.resolution import MISSED, chance_of_a_miss, finest_ratio
-from stanct.bases.search import BY_WIDTH, NEAR, SHARES, search
+from stanct.bases.scans import BY_WIDTH, NEAR, SHARES
+from stanct.bases.search import search
 
 
 def spike_at(place: np.ndarray, ratio: float):

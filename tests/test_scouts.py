@@ -23,8 +23,8 @@ from stanct.bases.known import FitSeeds, Modes, Sought
 from stanct.bases.local import LocalFit, moment_match
 from stanct.bases.pilots import TRIAL, needless
 from stanct.bases.recipes import RECIPES
+from stanct.bases.scans import TIMES
 from stanct.bases.scouts import Scouts, annealed_scouts
-from stanct.bases.search import TIMES
 from stanct.common.errors import EngineError
 from stanct.engines import embedded
 from stanct.engines.embedded import Nuts

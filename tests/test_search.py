@@ -28,6 +28,7 @@ from stanct.bases.local import (
 )
 from stanct.bases.particles import wide_of, with_ends_of
 from stanct.bases.pilots import measured
+from stanct.bases.scans import scanned
 from stanct.bases.scouts import annealed_scouts
 from stanct.bases.search import (
     AGAIN,
@@ -36,7 +37,6 @@ from stanct.bases.search import (
     FEWEST_TO_TELL,
     MOST_DIMENSIONS,
     Search,
-    _scanned,
     _stays_large,
     search,
 )
@@ -506,7 +506,7 @@ def test_modes_without_width_are_not_scanned() -> None:
     """Two spikes far apart have no Gaussian around them, in double precision."""
     spikes = [Optimum(np.array([x, 0.0]), 0.0, np.diag([1e40, 1e40])) for x in (-1e-3, 1e-3)]
     counted = Counted(FunctionDensity(lambda x: (0.0, x), 2))
-    assert not _scanned(counted, spikes, np.random.default_rng(1))
+    assert not scanned(counted, spikes, np.random.default_rng(1))
 
 
 DECAY = """

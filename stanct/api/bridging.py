@@ -38,7 +38,8 @@ from stanct.path.mixture import MixtureBase
 from stanct.runs.bridge import BridgeRun
 from stanct.runs.chain_files import BY_SAMPLING
 from stanct.runs.evidence_run import EvidenceRun
-from stanct.runs.foreign import Fit, sampled
+from stanct.runs.foreign import Fit
+from stanct.runs.unconstrained import sampled
 from stanct.runs.verdicts import failures, mendable
 from stanct.samplers._beyond import noting_beyond
 from stanct.samplers._method import Method
@@ -123,8 +124,9 @@ def bridge(
 
     The evidence is that of the program as you wrote it; `stanct.api.model.TemperedModel.omissions`
     lists the constants that it leaves out. The estimate takes log densities alone, about
-    (6 + 3 × `reshuffles`) for each draw. The search takes gradients: those of Pathfinder, of short
-    NUTS chains where it finds something, and of some thousand draws, which tell of another density.
+    (6 + 3 × `reshuffles`) for each draw. The search takes gradients: up to 30,000 in ascents, those
+    of short NUTS chains where it finds something, and of some thousand draws, which tell of another
+    density.
     With it, lines through a few draws also look for directions in which the density does not fall
     off. Where the program is Gaussian or independent given a few parameters, draws in two stages
     give a second log Z, for the gradients of some thousand draws.

@@ -26,7 +26,7 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.engines.native import end_compilers
 from stanct.path.base import Base
 from stanct.path.gaussian import GaussianBase, gaussian_moments
-from stanct.runs.foreign import sampled
+from stanct.runs.unconstrained import sampled
 from stanct.samplers._job import Plan
 from stanct.samplers._method import Method
 from stanct.samplers.options import is_base

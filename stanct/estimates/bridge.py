@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import fdtri, stdtrit
 
 from stanct.common.arrays import Array
 from stanct.estimates.mixing import effective_size
@@ -28,6 +28,8 @@ LogDensities = Callable[[Array], Array]
 ENOUGH_PER_DIMENSION = 2
 # Each chain is cut into this many blocks, which reshuffled halves draw at random.
 BLOCKS = 10
+# What draws explain of differences that follow them, and the chance that rounding seems to do so.
+EXPLAINED, BY_CHANCE = 0.2, 1e-6
 
 
 class BridgeEvidence(Evidence):
@@ -189,6 +191,26 @@ def score_error(z: Array, gradients: Array) -> tuple[float, float]:
     scores = np.abs(tested.mean(axis=0)) / np.maximum(error, 1e-300)
     limit = -float(stdtrit(len(tested) - 1, 0.00005 / tested.shape[1]))
     return float(scores.max()), limit
+
+
+def follow_parameters(gaps: Array, z: Array) -> bool:
+    """Whether differences, shape (n,), are a function of whitened draws, shape (n, D).
+
+    Rounding is none. Another prior or other data are one, however small: the F test of a regression
+    on each coordinate and its square tells them apart.
+    """
+    count, dimension = z.shape
+    terms = np.hstack([z, z**2]) if 20 * dimension < count else (z**2).sum(axis=1)[:, None]
+    free = count - 1 - terms.shape[1]
+    centred = gaps - np.median(gaps)
+    far = 5 * np.median(np.abs(centred))
+    if free < 1 or not far > 0:
+        return False
+    y, x = np.clip(centred, -far, far), np.column_stack([np.ones(count), terms])
+    left = y - x @ np.linalg.lstsq(x, y)[0]
+    share = 1 - float(left @ left / ((y - y.mean()) @ (y - y.mean())))
+    ratio = share / max(1 - share, 1e-300) * free / terms.shape[1]
+    return share > EXPLAINED and ratio > fdtri(terms.shape[1], free, 1 - BY_CHANCE)
 
 
 def _diagonals(rows: Array) -> Array:

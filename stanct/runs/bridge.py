@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import fdtri
 
 from stanct.common.arrays import Array
 from stanct.common.errors import counted
-from stanct.estimates.bridge import Bridge, by_importance, swapped_evidence
+from stanct.estimates.bridge import Bridge, by_importance, follow_parameters, swapped_evidence
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
@@ -36,8 +35,6 @@ MOST_DIVERGENT = 0.002
 LP_TOLERANCE = 0.1
 # lp__ itself is written with six digits.
 LP_ROUNDING = 5e-6
-# What the parameters explain of the differences, and the chance that rounding seems to follow them.
-EXPLAINED, BY_CHANCE = 0.2, 1e-6
 PLAIN = "plain bridge"
 
 
@@ -196,7 +193,7 @@ class BridgeRun(EvidenceRun):
         if told.any():
             gaps = (self.log_density - self.lp)[told]
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
-            follows = _follows(gaps, self.z[told])
+            follows = follow_parameters(gaps, self.z[told])
             allowed = LP_ROUNDING * float(np.median(np.abs(self.lp[told])))
             rest = ", and the rest follows the parameters" * (follows and gap > allowed)
             checks.append(
@@ -224,26 +221,6 @@ class BridgeRun(EvidenceRun):
 
     def _shape(self) -> str:
         return f"{counted(self.chains, 'chain')} of {self.draws} draws of {self.provenance['fit']}"
-
-
-def _follows(gaps: Array, z: Array) -> bool:
-    """Whether differences, shape (n,), are a function of whitened draws, shape (n, D).
-
-    Rounding is none. Another prior or other data are one, however small: the F test of a regression
-    on each coordinate and its square tells them apart.
-    """
-    count, dimension = z.shape
-    terms = np.hstack([z, z**2]) if 20 * dimension < count else (z**2).sum(axis=1)[:, None]
-    free = count - 1 - terms.shape[1]
-    centred = gaps - np.median(gaps)
-    far = 5 * np.median(np.abs(centred))
-    if free < 1 or not far > 0:
-        return False
-    y, x = np.clip(centred, -far, far), np.column_stack([np.ones(count), terms])
-    left = y - x @ np.linalg.lstsq(x, y)[0]
-    share = 1 - float(left @ left / ((y - y.mean()) @ (y - y.mean())))
-    ratio = share / max(1 - share, 1e-300) * free / terms.shape[1]
-    return share > EXPLAINED and ratio > fdtri(terms.shape[1], free, 1 - BY_CHANCE)
 
 
 def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:

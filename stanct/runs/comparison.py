@@ -328,9 +328,9 @@ def compare(
     Raises
     ------
     StanctError
-        There are fewer than two runs, a run has no evidence, names or weights do not fit, a program
-        has improper priors, or runs are on different data. The message of the last names the
-        variable and the runs.
+        There are fewer than two runs, a run has no evidence or the ratio of two, names or weights
+        do not fit, a program has improper priors, or runs are on different data. The message of the
+        last names the variable and the runs.
     SavedRunError
         A folder holds no run.
     """

@@ -109,7 +109,9 @@ def _unnormalised(
     told = _told(known)
     if math.isfinite(amount) and 0 < std_error < np.inf:
         side = "small" if amount > 0 else "large"
-        in_all = f"In all, log Z is too {side} by {abs(amount):.4f}, " if known[1:] else "That is "
+        by = f"{abs(amount):.4f}"
+        alone = "That is " if by in told else f"That is {by}, or "
+        in_all = f"In all, log Z is too {side} by {by}, " if known[1:] else alone
         told += f" {in_all}{abs(amount) / std_error:.3g} standard errors."
     mended = [f"`{one['remedy']}` in line {one['line']}" for one in known if one["remedy"]]
     terms = [one["correction"] for one in known]

@@ -18,6 +18,7 @@ from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.stan.densities import Densities
+from stanct.stan.held import held
 from stanct.targets.integrable import endless, logarithms, logits
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
@@ -82,7 +83,7 @@ def endless_along(
 
 def _held(target: ProgramTarget) -> list[int]:
     """The coordinates of parameters with a proper prior of their own."""
-    return _places(target.density.unconstrained_names, Densities(target.program).held())
+    return _places(target.density.unconstrained_names, held(Densities(target.program)))
 
 
 def _places(names: Sequence[str], parameters: Collection[str]) -> list[int]:

@@ -107,8 +107,8 @@ class _Step(NamedTuple):
             "made": run.draws,
         }
         stopped = run.provenance["stopping"]
-        reached = "enough" if stopped["reason"] == "reached" else stopped["reason"]
-        return found | ({reached: stopped} if stopped["effective"] else {})
+        ended = {"reached": "enough", "limit": "limit"}.get(stopped["reason"])
+        return found | ({ended: stopped} if ended and stopped["effective"] else {})
 
 
 @dataclass(frozen=True, kw_only=True)

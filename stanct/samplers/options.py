@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
         tells where the ascent from each init ended.
     search_radius
         Largest radius around the origin of the unconstrained space at which the search for modes
-        starts; 100 by default, and 6 where the program solves equations. Modes farther out are
+        starts; 100 by default, and 2 where the program solves equations. Modes farther out are
         found only from starts beyond. Of a parameter with two bounds, a radius of 10 is the whole
         range but for a twenty-thousandth at each end, and a larger one adds next to nothing. Both
         serve the bases ``"pilot"``, ``"low_rank"``, ``"mixture"`` and ``"modes"``; no search is

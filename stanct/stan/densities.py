@@ -176,35 +176,6 @@ class Densities:
         words = {self.syntax.word(token) for token in self.syntax.outermost(tokens)}
         return bool(calls or words & _OPERATORS or names & self._made)
 
-    def held(self) -> set[str]:
-        """Return the parameters that as a whole have a proper prior, given those in its arguments.
-
-        That is one of Stan's densities. No parameter is among them whose prior depends on itself.
-        """
-        given: dict[str, set[str]] = {}
-        for density in self.found:
-            name = self.syntax.word(density.variate.first)
-            is_whole = density.variate.stop - density.variate.first == 1
-            plain = all(c.word in ("block", "profile") for c in density.inside)
-            stands = density.added or isinstance(density.statement, Tilde)
-            if is_whole and plain and stands and not self.is_users(density.family):
-                given.setdefault(name, set()).update(*map(self.names, density.arguments))
-        on_surface = {
-            self.syntax.word(token)
-            for _, token, spec in self.program.parameter_declarations()
-            if spec.base.startswith("sum_to_zero")
-        }
-        left = {
-            name: self.roots(names) & given.keys()
-            for name, names in given.items()
-            if name in self.parameters - on_surface
-        }
-        held = set[str]()
-        while ready := {name for name, roots in left.items() if not roots & left.keys()}:
-            held |= ready
-            left = {name: roots for name, roots in left.items() if name not in ready}
-        return held - self.by_hand
-
     def surrounded(self) -> Iterator[tuple[Statement, tuple[Compound, ...]]]:
         """Yield the statements that make the target, with those around each, outermost first."""
         inside: tuple[Compound, ...] = ()

@@ -19,7 +19,7 @@ _SQUARES = (
     *("{0}^2", "{0}*{0}", "square({0})", "dot_self({0})", "sum(square({0}))", "sum({0}^2)"),
     *("sum({0}.*{0})", "dot_product({0},{0})", "{0}'*{0}"),
 )
-_HALVES = ("-0.5*{0}", "-.5*{0}", "-0.5*({0})", "-{0}/2", "-({0})/2", "-{0}/2.0", "-0.5*({0})")
+_HALVES = ("-0.5*{0}", "-.5*{0}", "-0.5*({0})", "-{0}/2", "-({0})/2", "-{0}/2.0")
 _KERNELS = tuple(half.format(square) for half, square in itertools.product(_HALVES, _SQUARES))
 _OFTEN = ("for", "while", "if")
 

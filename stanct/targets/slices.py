@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -93,23 +94,19 @@ def endless_scales(
         second = dense.second_derivatives(counted, places, counted(places)[1], units)
         coupled = np.logical_or.reduce(second != 0)
         proper = np.isin(np.arange(middle.size), held)
-        found = [
-            k for k in scales
-            if _Scale(counted, middle, deviations, coupled, k, proper, k in free).have_no_end(
-                DISTANCES, (-1, 1)
-            )
-        ]  # fmt: skip
+        ground = _Ground(counted, middle, deviations, coupled, proper)
+        found = [k for k in scales if _Scale(ground, k, k in free).have_no_end(DISTANCES, (-1, 1))]
         for k in logits:
             inside = middle.copy()  # draws may be far out, from where mass rises to the middle
             inside[k] = np.clip(middle[k], -INSIDE, INSIDE)
-            scale = _Scale(counted, inside, deviations, coupled, k, proper)
+            scale = _Scale(ground._replace(middle=inside), k)
             found += [k] * scale.have_no_end(SHORT, (-1, 1))
         for k in flat:
             for unit in (-deviations[k], deviations[k]):
                 if spent < MOST_GRADIENTS and k not in found:
                     far = _stretched(counted, middle[k], unit, k)
                     origin = np.where(np.arange(middle.size) == k, 0.0, middle)
-                    scale = _Scale(far, origin, deviations, coupled, k, proper)
+                    scale = _Scale(ground._replace(gradients=far, middle=origin), k)
                     found += [k] * scale.have_no_end(AWAY, (1,))
     return found, spent
 
@@ -156,24 +153,31 @@ def endless_beside_one(
     return found, spent
 
 
+class _Ground(NamedTuple):
+    """Where the slices of all scales begin.
+
+    `middle` and `deviations` have shape (D,). `coupled`, shape (D, D), says which coordinates have
+    second derivatives, and `held`, shape (D,), which have a proper prior.
+    """
+
+    gradients: Gradients
+    middle: Array
+    deviations: Array
+    coupled: Array
+    held: Array
+
+
 class _Scale:
     """The slices of one scale."""
 
-    def __init__(
-        self,
-        gradients: Gradients,
-        middle: Array,
-        deviations: Array,
-        coupled: Array,
-        scale: int,
-        held: Array,
-        is_free: bool = False,
-    ) -> None:
-        self._gradients, self._outer = gradients, np.arange(middle.size) == scale
+    def __init__(self, ground: _Ground, scale: int, is_free: bool = False) -> None:
+        middle, held = ground.middle, ground.held
+        self._gradients, self._outer = ground.gradients, np.arange(middle.size) == scale
         inner = ~self._outer
-        self._middle, self._first = middle[scale], (middle[inner], np.diag(deviations[inner]))
+        first = middle[inner], np.diag(ground.deviations[inner])
+        self._middle, self._first = middle[scale], first
         self._held, self._is_held, self._is_free = held[inner], bool(held[scale]), is_free
-        self._colouring = Colouring.of(coupled[np.ix_(inner, inner)])
+        self._colouring = Colouring.of(ground.coupled[np.ix_(inner, inner)])
 
     def have_no_end(self, way: Mapping[float, float], sides: Sequence[int]) -> bool:
         """Whether they keep their mass on one side of the middle, where one has a top."""
