@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height, uncounted
 from stanct.bases.local import ENCLOSED
 from stanct.bases.rough import those_that_count
 from stanct.bases.score import EXPLAINED, unexplained
@@ -28,8 +28,9 @@ WIDTHS = (1.0, 1.5)
 # Ascents in vain after which a look ends. The most modes by which draws are explained, and the most
 # that a look adds.
 VAIN, MOST = 24, 100
-# Known modes are the whole target if they explain this share of the draws.
-WHOLE = 0.99
+# Known modes are the whole target if they explain this share of the draws. Their Gaussians are the
+# target itself if log densities of such a share differ by no more than this.
+WHOLE, EXACT = 0.99, 0.05
 # A mode is imagined that is as narrow as one more of so large a share, if log widths are normal. It
 # lies at so many places, so many draws are tried there, and so many of all must find it. Two modes
 # tell no more of a third than one does.
@@ -44,11 +45,14 @@ class Far(NamedTuple):
     ----------
     whole
         Whether known modes explain nearly all of them.
+    exact
+        Whether nearly all have the log density of the known modes' Gaussians.
     sees_narrower
         Whether draws would have found a mode that is narrower than all known ones.
     """
 
     whole: bool
+    exact: bool
     sees_narrower: bool
 
 
@@ -58,14 +62,14 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
     Where known modes are the whole target, draws count as particles that ended at the mode which
     dominates there. No ascent of these counts as one from anywhere (`Optimum.seen`).
     """
-    seen = {id(one): one.seen for one in modes}
     effort = counted.scans / SCANS
     count, last, made, sees = int(FIRST * effort), int(LAST * effort), 0, False
     while True:
         before = len(modes)
         x = _drawn(modes, count, rng)
         values = counted.log_densities(x)
-        known, heights = _climbed(counted, modes, x, values)
+        with uncounted(modes):
+            known, heights = _climbed(counted, modes, x, values)
         explained = np.asarray(log_sum_exp(heights, axis=0))
         made += count
         whole = bool(np.mean(unexplained(values, explained)) <= 1 - WHOLE)
@@ -76,13 +80,12 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
             if sees or count == last:
                 break
             count = min(2 * count, last)
-    for one in modes:
-        one.seen = seen.get(id(one), 0)
     if whole:
         hits = np.bincount(heights.argmax(axis=0), minlength=len(known))
         for one, times in zip(known, hits.tolist(), strict=True):
             one.particles += times
-    return Far(whole, sees)
+    exact = whole and bool(np.mean(np.abs(values - explained) < EXACT) >= WHOLE)
+    return Far(whole, exact, sees)
 
 
 def _wide(modes: Sequence[Optimum]) -> list[GaussianBase]:

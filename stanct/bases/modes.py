@@ -78,6 +78,7 @@ class Ascents(Maker):
             radius=hints.radius,
             reach=max(hints.radius or 0.0, reach_of(state.target)),
             places=hints.places,
+            named=state.target.one_component,
             effort=state.purse.may_spend(self.share) / MOST_GRADIENTS,
             most_rough=int(state.purse.may_spend(self.rough)),
             scan=self.scan,
@@ -92,6 +93,7 @@ class Ascents(Maker):
             made=len(looked.fits),
             said=f"{looked.ascents} of {looked.ascents + looked.astray} ascents ended at "
             f"{counted(looked.ends, 'optimum', 'optima')}"
+            + (f"; {looked.named} components followed" if looked.named else "")
             + "".join(_of_init(*one) for one in enumerate(looked.below, 1)),
         )
 

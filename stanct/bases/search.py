@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, uncounted
+from stanct.bases.components import component_ends
 from stanct.bases.local import LocalFit
 from stanct.bases.resolution import finest_ratio
 from stanct.bases.rough import crossed_starts, found_again, is_rough, those_that_count
@@ -106,6 +107,8 @@ class Search:
     particles, settled
         Annealed particles that looked for further modes, and whether the last look found hardly any
         mass that was new, and all looks together nearly all that was known; None without a look.
+    named
+        Components of the program's mixtures that were followed.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -124,6 +127,7 @@ class Search:
     below: tuple[float | None, ...] = ()
     particles: int = 0
     settled: bool | None = None
+    named: int = 0
 
     @property
     def steps(self) -> int:
@@ -147,6 +151,7 @@ def search(
     radius: float | None = None,
     reach: float = math.inf,
     places: Sequence[Array] = (),
+    named: SampledDensity | None = None,
     scan: bool = True,
     outskirts: bool = True,
     effort: float = 1.0,
@@ -164,6 +169,9 @@ def search(
         at most, and how long the steps of ascents are.
     places
         Further starts.
+    named
+        The density of one component of those that the program names; see
+        `stanct.bases.components`. Ascents follow from where it ends for each.
     scan, outskirts
         Whether the modes are scanned for spikes, and their surroundings for further modes.
     effort
@@ -176,7 +184,7 @@ def search(
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
         return NOTHING
-    rng, further = np.random.default_rng(seed), seed.spawn(3)
+    rng, further = np.random.default_rng(seed), seed.spawn(4)
     radii = [r for r in RADII if r <= reach and (radius is None or r < radius)]
     radii += [radius] if radius else []
     ascents = _Batches(Counted(density, effort, reach, bar), rng, radii, dimension)
@@ -186,11 +194,17 @@ def search(
     _searched(ascents, dimension, places)
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
+    ends = (
+        [] if named is None else component_ends(counted, named, np.random.default_rng(further[3]))
+    )
+    with uncounted(modes):
+        for end in ends:
+            climb(counted, end, modes, modes[0].root if modes else None)
     found = Search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
         again=found_again(modes) if rough else None, optima=tuple(modes),
-        below=_below(modes, ascents.given),
+        below=_below(modes, ascents.given), named=len(ends),
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
