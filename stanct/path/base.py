@@ -11,6 +11,7 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.path.gaussian import GaussianBase, ScaleFactors
+from stanct.path.grids import GridsBase
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
 from stanct.path.nested import NestedBase, NestedGaussian, NestedLowRank, NestedProduct
@@ -173,14 +174,15 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
         whitening = LowRankBase(*(arrays[f"base_{name}"] for name in names))
     else:
         whitening = GaussianBase(arrays["base_mean"], arrays["base_scale"])
-    if "product_nodes" in arrays:
-        assert isinstance(whitening, GaussianBase)
-        own = {
-            name.removeprefix("product_"): array
-            for name, array in arrays.items()
-            if name.startswith("product_")
-        }
-        return ProductBase(whitening=whitening, **own)
+    for start, product in (("product_", ProductBase), ("grid_", GridsBase)):
+        if f"{start}nodes" in arrays:
+            assert isinstance(whitening, GaussianBase)
+            own = {
+                name.removeprefix(start): array
+                for name, array in arrays.items()
+                if name.startswith(start)
+            }
+            return product(whitening=whitening, **own)
     if "nested_outer" in arrays:
         marginal = base_from_arrays(
             {
