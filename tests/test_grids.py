@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conftest import target_of
 from scipy import stats
 from scipy.special import logsumexp
 
 import stanct
-from stanct.bases.fits import explored
-from stanct.bases.recipes import recipe
+from stanct.bases.ascents import Counted, Optimum, climb
+from stanct.bases.products import Products
 from stanct.common.errors import SamplingError
-from stanct.engines.embedded import Nuts
 from stanct.path.base import base_from_arrays
 from stanct.path.grids import GridsBase
 
@@ -26,11 +26,13 @@ model {
   z ~ normal(1, 3);
 }
 """
-TRIPLES = """
-parameters { vector[3] x; vector[3] y; vector[3] z; }
+# x and y are a pair each, or x, y and z are three that are coupled.
+COUPLED = """
+data { real with_z; }
+parameters { vector[2] x; vector[2] y; vector[2] z; }
 model {
   target += sum(4 * square(x) - square(square(x)) + 4 * square(y) - square(square(y)));
-  target += dot_product(x, y) + dot_product(y, z);
+  target += dot_product(x, y) + with_z * dot_product(y, z);
   z ~ std_normal();
 }
 """
@@ -110,8 +112,11 @@ def test_a_thousand_modes_of_five_pairs() -> None:
         assert run.expect(lambda v: v["y"][..., 0]).value == pytest.approx(y, abs=0.05)
 
 
-def test_triples_are_no_pairs() -> None:
-    target = stanct.temper(TRIPLES).target({})
-    state = explored(target, recipe(), chains=2, seed=np.random.SeedSequence(3), nuts=Nuts())
-    assert "products" not in [stage.maker for stage in state.purse.stages]
-    assert not isinstance(state.base()[0], GridsBase)
+@pytest.mark.parametrize("with_z", [0.0, 0.1])
+def test_blocks_are_coupled_coordinates(with_z: float, rng: np.random.Generator) -> None:
+    counted = Counted(target_of(COUPLED, {"with_z": with_z}).density)
+    modes = list[Optimum]()
+    for start in rng.normal(0, 2, (10, 6)):
+        climb(counted, start, modes)
+    blocks = Products().blocks(modes).tolist()
+    assert blocks == ([] if with_z else [[0, 2], [1, 3], [4, -1], [5, -1]])

@@ -63,16 +63,40 @@ def test_two_components(model: str) -> None:
         "parameters { real x; } model { x ~ std_normal(); }",
         "parameters { real x; } model { // log_mix(0.5, x, x)\n x ~ std_normal(); }",
         "functions { real f(real x) { return log_mix(0.3, x, -x); } }"
-        " parameters { real x; } model { target += f(x) - x^2; }",
+        " parameters { real x; } model { x ~ std_normal(); }",
         "parameters { real x; } model { x ~ std_normal(); }"
         " generated quantities { real y = log_sum_exp(x, 1); }",
         "functions { real log_mix(real x) { return -x^2; } }"
         " parameters { real x; } model { target += log_mix(x); }",
     ],
-    ids=["none", "comment", "in a function", "generated", "the user's own"],
+    ids=["none", "comment", "not called", "generated", "the user's own"],
 )
 def test_programs_without_a_mixture(program: str) -> None:
     assert with_one_component(program) is None
+
+
+def test_a_mixture_in_functions_of_the_users() -> None:
+    """One calls the other, one has no arguments, and `~` and generated quantities call them."""
+    program = """
+    functions {
+      real two_lpdf(vector y, real m) {
+        return log_mix(0.3, normal_lpdf(y | m, 1), normal_lpdf(y | -m, 0.5));
+      }
+      real half() { return log_mix(0.5, 0.0, log(3)); }
+      real twice(vector y) { real z = 2; return two_lpdf(y | 4) + half() * z; }
+      real plain(real y) { return y; }
+    }
+    parameters { vector[2] x; vector[2] w; }
+    model { target += twice(x) + plain(x[1]); w ~ two(1); }
+    generated quantities { real g = half() + plain(1); }
+    """
+    one = target_of(program).one_component
+    assert one is not None and one.dimension == 5
+    x, w = np.array([3.0, 4.5]), np.array([0.1, -0.2])
+    for kept, (share, sign, sd, half) in enumerate([(0.3, 1, 1, 0.5), (0.7, -1, 0.5, 1.5)], 1):
+        exact = 2 * np.log(share) + norm.logpdf(x, 4 * sign, sd).sum() + 2 * np.log(half) + 3
+        exact += norm.logpdf(w, sign, sd).sum()
+        assert one.log_density(np.array([*x, *w, kept])) == pytest.approx(exact)
 
 
 def test_names_of_the_program_are_not_used_again() -> None:

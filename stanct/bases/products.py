@@ -97,9 +97,9 @@ class Products(Maker):
         optima = state.search.optima
         if state.instead is not None or len(optima) < self.fewest:
             return False
-        return len(self._blocks(optima)) > 1
+        return len(self.blocks(optima)) > 1
 
-    def _blocks(self, optima: Sequence[Optimum]) -> Array:
+    def blocks(self, optima: Sequence[Optimum]) -> Array:
         """The coordinates of each block, shape (B, 2), −1 for none; no blocks if any has more."""
         precision = np.abs([one.precision for one in optima[: self.looked_at]])
         own = np.sqrt(np.diagonal(precision, axis1=1, axis2=2))
@@ -113,7 +113,7 @@ class Products(Maker):
         density, looked = state.target.density, state.search
         rng = np.random.default_rng(state.seeds.nested)
         points = np.concatenate([one.fit(rng).points[:2] for one in looked.optima])
-        blocks = self._blocks(looked.optima)
+        blocks = self.blocks(looked.optima)
         evaluations = 4 * self.crossed
         if not self._are_independent(density, points, blocks, rng):
             return Proposal(evaluations=evaluations, said="coordinates are coupled")

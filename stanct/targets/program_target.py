@@ -182,8 +182,8 @@ class ProgramTarget:
         One more coordinate, the last, has the component's number, from 1. None where the program
         names no mixture, or the embedded engine cannot run it.
         """
-        recipe = self.density.recipe
-        source = None if recipe.home else with_one_component(recipe.source)
+        recipe = self.density_recipe
+        source = None if self.by_cmdstan else with_one_component(recipe.source)
         try:
             return None if source is None else Density(replace(recipe, source=source))
         except (CompilerMessageError, ValueError, RuntimeError):  # as for arrays of vectors
