@@ -28,9 +28,8 @@ WIDTHS = (1.0, 1.5)
 # Ascents in vain after which a look ends. The most modes by which draws are explained, and the most
 # that a look adds.
 VAIN, MOST = 24, 100
-# Known modes are the whole target if they explain this share of the draws. Their Gaussians are the
-# target itself if log densities of such a share differ by no more than this.
-WHOLE, EXACT = 0.99, 0.05
+# Known modes are the whole target if they explain this share of the draws.
+WHOLE = 0.99
 # A mode is imagined that is as narrow as one more of so large a share, if log widths are normal. It
 # lies at so many places, so many draws are tried there, and so many of all must find it. Two modes
 # tell no more of a third than one does.
@@ -45,14 +44,11 @@ class Far(NamedTuple):
     ----------
     whole
         Whether known modes explain nearly all of them.
-    exact
-        Whether nearly all have the log density of the known modes' Gaussians.
     sees_narrower
         Whether draws would have found a mode that is narrower than all known ones.
     """
 
     whole: bool
-    exact: bool
     sees_narrower: bool
 
 
@@ -84,8 +80,7 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
         hits = np.bincount(heights.argmax(axis=0), minlength=len(known))
         for one, times in zip(known, hits.tolist(), strict=True):
             one.particles += times
-    exact = whole and bool(np.mean(np.abs(values - explained) < EXACT) >= WHOLE)
-    return Far(whole, exact, sees)
+    return Far(whole, sees)
 
 
 def _wide(modes: Sequence[Optimum]) -> list[GaussianBase]:

@@ -66,7 +66,7 @@ class Particles(Maker):
 
     def applies(self, state: State) -> bool:
         looked = state.search
-        if state.instead is not None or looked.has_thousands:
+        if state.instead is not None or looked.has_thousands or looked.whole:
             return False
         return len(looked.fits) > 1 and looked.fits[0].mean.size > self.more_than
 
@@ -120,9 +120,7 @@ class Particles(Maker):
             # Of thousands of modes those that dominate somewhere far out tell nothing.
             return found, False
         missed = _share(modes, lambda one: not one.particles)
-        seen = far.sees_narrower and missed <= 1 - self.again
-        # A program that is a mixture of Gaussians names them all.
-        settled = seen or (far.exact and bool(found.named))
+        settled = far.sees_narrower and missed <= 1 - self.again
         return replace(_joined(found, modes), settled=settled), True
 
 

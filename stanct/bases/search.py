@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stanct.bases.ascents import SCANS, Counted, Optimum, climb, uncounted
-from stanct.bases.components import component_ends
+from stanct.bases.components import are_all, around, components, explain
 from stanct.bases.local import LocalFit
 from stanct.bases.resolution import finest_ratio
 from stanct.bases.rough import crossed_starts, found_again, is_rough, those_that_count
@@ -109,6 +109,8 @@ class Search:
         mass that was new, and all looks together nearly all that was known; None without a look.
     named
         Components of the program's mixtures that were followed.
+    whole
+        Whether the Gaussians of these are the whole density.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -128,6 +130,7 @@ class Search:
     particles: int = 0
     settled: bool | None = None
     named: int = 0
+    whole: bool = False
 
     @property
     def steps(self) -> int:
@@ -191,20 +194,22 @@ def search(
     counted, modes = ascents.counted, ascents.modes
     if bar is not None:
         bar.phase(counted.most, "evaluation")
-    _searched(ascents, dimension, places)
+    own, its = list[Optimum](), np.random.default_rng(further[3])
+    if named is not None:
+        own = components(counted, named, its)
+        if are_all(counted, own, its) and (found := _named(ascents, own, places, max(radii), its)):
+            return found
+    _searched(ascents, dimension, places if ascents.is_new else ())
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
-    ends = (
-        [] if named is None else component_ends(counted, named, np.random.default_rng(further[3]))
-    )
     with uncounted(modes):
-        for end in ends:
-            climb(counted, end, modes, modes[0].root if modes else None)
+        for one in own:
+            climb(counted, one.place, modes, modes[0].root if modes else None)
     found = Search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
         again=found_again(modes) if rough else None, optima=tuple(modes),
-        below=_below(modes, ascents.given), named=len(ends),
+        below=_below(modes, ascents.given), named=len(own),
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
@@ -289,6 +294,11 @@ class _Batches:
         once = sum(mode.seen == 1 for mode in self.modes)
         return once / self.arrived if self.arrived else 1.0
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no batch was made."""
+        return not self._made
+
     def is_over(self) -> bool:
         """Whether nothing is left to spend, or no ascent of many ended at a mode."""
         lost = self._dimension > FEW and not self.arrived and self.astray >= self._hopeless
@@ -322,6 +332,24 @@ class _Batches:
 def _below(modes: Sequence[Optimum], ends: Sequence[Optimum | None]) -> tuple[float | None, ...]:
     best = max((mode.log_mass for mode in modes), default=0.0)
     return tuple(None if end is None else best - end.log_mass for end in ends)
+
+
+def _named(
+    ascents: _Batches, own: Sequence[Optimum], places: Sequence[Array], radius: float,
+    rng: np.random.Generator,
+) -> Search | None:  # fmt: skip
+    """What components tell that are Gaussian and all there is; None if an ascent refutes it."""
+    for batch in range(FEWEST):
+        ascents.made(() if batch else places)
+    if not explain(own, ascents.modes):
+        return None
+    counted, (fits, seen) = ascents.counted, fits_of(own, rng)
+    fits = around(counted, own, fits)
+    return Search(
+        fits, seen, ascents.arrived, ascents.astray, 0.0, radius, counted.spent, counted.evaluated,
+        ends=len(ascents.modes), dimension=len(own[0].place), optima=tuple(own),
+        below=_below(ascents.modes, ascents.given), settled=True, named=len(own), whole=True,
+    )  # fmt: skip
 
 
 def _searched(ascents: _Batches, dimension: int, places: Sequence[Array]) -> None:

@@ -311,12 +311,13 @@ def searched(run: Any, *, spikes: bool = True) -> str:
     chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
     of_any, optima = facts.get("unseen_of_any", 0.0), facts.get("optima")
     ended = f"ended at {counted(optima['ends'], 'optimum', 'optima')} and " if optima else ""
-    lighter = of_any > facts["unseen"]
+    lighter, named = of_any > facts["unseen"], facts.get("named", 0)
     light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
         f"modes, {ended}found {modes} with at least a thousandth of the largest mass; the chance "
         f"that one more finds another such mode is {chance}{light}. "
+        + (f"The {named} components that the program names were followed. " if named else "")
         + ("Wide mass around a mode is one more row of run.modes. " if around else "")
         + (_finest(facts.get("finest")) if spikes else "")
     ).rstrip()
