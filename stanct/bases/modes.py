@@ -129,7 +129,7 @@ class Curvature(Maker):
         if looked.whole:
             return Proposal(
                 known={"near": looked.fits}, made=len(looked.fits),
-                said="the components that the program names are Gaussian, and all there is",
+                said="Gaussian components that the program names explain all that was seen",
             )  # fmt: skip
         most = state.purse.may_spend(self.share)
         children = state.seeds.particles.spawn(len(looked.fits))
