@@ -24,6 +24,9 @@ from stanct.targets.protocols import SampledDensity
 # The most components that are followed, and the places that tell how many there are: beyond the
 # last one, the density stays the same.
 MOST, PLACES = 250, 3
+# Newton's steps have led to a mode if the squared length of the next one is less than this, in
+# standard deviations of the curvature.
+THERE = 1e-6
 # Draws of all components at each of so many times their widths. Gaussians are the whole density if
 # they differ from it by no more than this there, in nats and relative to log densities.
 DRAWS, WIDTHS, EXACT = 100, (1.0, 3.0, 10.0, 30.0), (0.05, 1e-5)
@@ -48,9 +51,9 @@ def components(search: Counted, density: SampledDensity, rng: np.random.Generato
         if before is not None and np.array_equal(values, before):
             break
         before = values
-        end, value = counted.ascended(np.append(places[kept % PLACES], kept), root)
-        if np.isfinite(value):
-            found.append(_optimum(counted, density, end))
+        start = np.append(places[kept % PLACES], kept)
+        if optimum := _followed(counted, density, start, root):
+            found.append(optimum)
         if counted.spent > search.most:
             break
     search.spent += counted.spent
@@ -58,22 +61,39 @@ def components(search: Counted, density: SampledDensity, rng: np.random.Generato
     return found
 
 
-def _optimum(counted: Counted, density: SampledDensity, end: Array) -> Optimum:
-    """The end of an ascent with its curvature, a Newton step further."""
+def _followed(
+    counted: Counted, density: SampledDensity, start: Array, root: Array
+) -> Optimum | None:
+    """Where one component has its mode: Newton's step leads there if it is Gaussian."""
+    there = _newton(counted, density, start)
+    if there is None or not there[1]:
+        end, value = counted.ascended(start, root)
+        there = _newton(counted, density, end) if np.isfinite(value) else None
+    return there and there[0]
+
+
+def _newton(counted: Counted, density: SampledDensity, at: Array) -> tuple[Optimum, bool] | None:
+    """Where two of Newton's steps end, by the curvature where they begin, and whether at a mode."""
 
     def gradients(points: Array) -> tuple[Array, Array]:
         counted.spent += len(points)
-        x = np.insert(points, len(end) - 1, end[-1], axis=1)
+        x = np.insert(points, len(at) - 1, at[-1], axis=1)
         values, slopes = density.log_density_gradients(x)
         return values, slopes[:, :-1]
 
-    place = end[:-1]
+    place = at[:-1]
     precision = -hessian(gradients, place)
     (value,), (slope,) = gradients(place[None])
-    with np.errstate(all="ignore"):
-        step = np.linalg.lstsq(precision, slope)[0] if np.isfinite(precision).all() else 0.0
-    (there,), _ = gradients((place + step)[None])
-    return Optimum(*((place + step, there) if there > value else (place, value)), precision, seen=0)
+    if not (np.isfinite(precision).all() and np.isfinite(slope).all()):
+        return None
+    for _ in range(2):
+        step = np.linalg.lstsq(precision, slope)[0]
+        (new,), (its_slope,) = gradients((place + step)[None])
+        if not new > value or np.abs(step).max() > counted.reach:
+            break
+        place, value, slope = place + step, new, its_slope
+    left = float(slope @ np.linalg.lstsq(precision, slope)[0])
+    return Optimum(place, float(value), precision, seen=0), 0 <= left < THERE
 
 
 def are_all(counted: Counted, own: Sequence[Optimum], rng: np.random.Generator) -> bool:

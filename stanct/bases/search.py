@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb, uncounted
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height, uncounted
 from stanct.bases.components import are_all, around, components, explain
 from stanct.bases.local import LocalFit
 from stanct.bases.resolution import finest_ratio
@@ -277,6 +277,8 @@ class _Batches:
         Ascents that ended at a mode, and that ended nowhere.
     given
         Where those from given places ended; None where it was nowhere.
+    named
+        Components that may be all there is.
     """
 
     def __init__(
@@ -285,6 +287,7 @@ class _Batches:
         self.counted, self.modes = counted, list[Optimum]()
         self.arrived = self.astray = self._made = 0
         self.given: list[Optimum | None] = []
+        self.named: Sequence[Optimum] = ()
         self._rng, self._radii, self._dimension = rng, itertools.cycle(radii), dimension
         self._hopeless = HOPELESS
 
@@ -317,10 +320,15 @@ class _Batches:
             )
         for number, start in enumerate(starts):
             if not self.is_over():
-                # Steps in the coordinates of a mode make ascents short where scales differ widely.
-                plain = self.astray or self._dimension <= FEW or not self.modes
-                end = self.climbed(start, None if plain else self.modes[0].root)
+                end = self.climbed(start, self._root(start))
                 self.given += [end] * (number < len(places))
+
+    def _root(self, start: Array) -> Array | None:
+        """The coordinates of a mode, in which ascents are short where scales differ widely."""
+        if self.named:
+            return self.named[int(each_height(self.named, start[None])[:, 0].argmax())].root
+        plain = self.astray or self._dimension <= FEW or not self.modes
+        return None if plain else self.modes[0].root
 
     def climbed(self, start: Array, root: Array | None = None) -> Optimum | None:
         """Make one more ascent, and return where it ended."""
@@ -339,15 +347,19 @@ def _named(
     rng: np.random.Generator,
 ) -> Search | None:  # fmt: skip
     """What components tell that are Gaussian and all there is; None if an ascent refutes it."""
+    counted, ascents.named = ascents.counted, own
+    ascents.modes += own
     for batch in range(FEWEST):
         ascents.made(() if batch else places)
-    if not explain(own, ascents.modes):
+    ascents.named, others = (), ascents.modes[len(own) :]
+    if not explain(own, others):
+        ascents.modes[:] = others
         return None
-    counted, (fits, seen) = ascents.counted, fits_of(own, rng)
+    fits, seen = fits_of(own, rng)
     fits = around(counted, own, fits)
     return Search(
         fits, seen, ascents.arrived, ascents.astray, 0.0, radius, counted.spent, counted.evaluated,
-        ends=len(ascents.modes), dimension=len(own[0].place), optima=tuple(own),
+        ends=sum(one.seen > 0 for one in own), dimension=len(own[0].place), optima=tuple(own),
         below=_below(ascents.modes, ascents.given), settled=True, named=len(own), whole=True,
     )  # fmt: skip
 
