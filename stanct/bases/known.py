@@ -91,6 +91,9 @@ class Sought:
         How many of the measured modes are wide mass around another, where no ascent ends.
     named
         How many components of mixtures that the program names were followed.
+    whole
+        Whether these are Gaussian and explain all that was seen, so that nothing else was looked
+        for.
     """
 
     unseen: float = 1.0
@@ -104,6 +107,7 @@ class Sought:
     settled: bool | None = None
     around: int = 0
     named: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)

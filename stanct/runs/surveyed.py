@@ -317,10 +317,16 @@ def searched(run: Any, *, spikes: bool = True) -> str:
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
         f"modes, {ended}found {modes} with at least a thousandth of the largest mass; the chance "
         f"that one more finds another such mode is {chance}{light}. "
-        + (f"The {named} components that the program names were followed. " if named else "")
+        + (_named(facts) if named else "")
         + ("Wide mass around a mode is one more row of run.modes. " if around else "")
-        + (_finest(facts.get("finest")) if spikes else "")
+        + (_finest(facts.get("finest")) if spikes and not facts.get("whole") else "")
     ).rstrip()
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    whole = bool(facts.get("whole"))
+    rest = " They are Gaussian and explain all that was seen; nothing else was looked for."
+    return f"The {facts['named']} components that the program names were followed.{rest * whole} "
 
 
 def _finest(ratio: float | None) -> str:
