@@ -10,6 +10,7 @@ import numpy as np
 from stanct.common.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
 from stanct.estimates.averages import expectation
 from stanct.estimates.path import Evidence
+from stanct.estimates.tours import Tours
 
 # Draws without which no mean is left out, and how much less weight lies around one that is.
 FEWEST, EMPTY = 100, 0.02
@@ -46,8 +47,13 @@ def mode_columns(
     unwhiten: Callable[[Array], Array],
     log_weights: Array,
     evidence: Evidence | None,
+    copies: int = 1,
+    *,
+    tours: Tours | None = None,
 ) -> dict[str, Array]:
-    """Weights and local evidences of the modes, best first; the arguments are `mode_shares`'.
+    """Weights and local evidences of the modes, best first.
+
+    The first arguments are `mode_shares`', and the last are `expectation`'s.
 
     Returns
     -------
@@ -60,7 +66,7 @@ def mode_columns(
     """
     share = mode_shares(survey, z, unwhiten, log_weights)
     pilots = np.array(survey["log_evidence"])
-    found = expectation(share, log_weights, 1.0)
+    found = expectation(share, log_weights, 1.0, copies, tours=tours)
     weights = np.exp(log_weights - log_weights.max())
     total = np.maximum(weights.sum(axis=1), 1e-300)[:, None]
     by_chain = np.einsum("cd,cdk->ck", weights, share) / total
