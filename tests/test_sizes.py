@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stanct.stan.arithmetic import evaluated, known_numbers
 from stanct.stan.program import Program
-from stanct.targets.arithmetic import evaluated, known_numbers
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter
 from stanct.stan.program import Declaration, Ends, Program
 from stanct.stan.render import block_text, comment_before, library, render
-from stanct.stan.rewrite import Edit, Rewriter, apply
+from stanct.stan.rewrite import Edit, Rewriter, edited
 from stanct.stan.shapes import Shapes
 from stanct.stan.syntax import Compound, Declare, Function, free_prefix, walk
 
@@ -210,7 +210,7 @@ def _renamed(base: Program, full: Program, data: Mapping[str, str]) -> Program:
     """The base without functions that both have, and with names of its own for what differs."""
     twins = _twins(base, full)
     shared = {_stem(base.syntax.word(one.name)) for one in twins}
-    base = _edited(base, [Edit(*base.syntax.span(one.tokens), "") for one in twins])
+    base = edited(base, [Edit(*base.syntax.span(one.tokens), "") for one in twins])
     words = {_stem(token.text) for token in full.syntax.tokens if token.kind == "name"}
     kept = {*base.data_names, *base.parameter_names, *shared}
     prefix = free_prefix(_BASE, full.syntax, base.syntax)
@@ -221,17 +221,12 @@ def _renamed(base: Program, full: Program, data: Mapping[str, str]) -> Program:
         stem = _stem(token.text)
         if token.kind == "name" and stem in new:
             edits.append(Edit(token.start, token.start + len(stem), new[stem]))
-    return _edited(base, edits)
+    return edited(base, edits)
 
 
 def _stem(name: str) -> str:
     """A name without the ending by which Stan calls a density."""
     return _DENSITY.sub("", name)
-
-
-def _edited(program: Program, edits: list[Edit]) -> Program:
-    text = apply(program.expanded, edits)
-    return Program.from_source(text, name=program.name) if edits else program
 
 
 def _twins(base: Program, full: Program) -> list[Function]:

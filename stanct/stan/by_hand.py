@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities
-from stanct.stan.supports import constant
 from stanct.stan.syntax import (
     Assign,
     Call,

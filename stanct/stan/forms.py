@@ -9,7 +9,7 @@ from stanct.stan.centring import centred, written_by_hand
 from stanct.stan.hierarchies import hierarchies, non_centred
 from stanct.stan.program import Program
 from stanct.stan.reader import Parts
-from stanct.stan.rewrite import Edit, apply
+from stanct.stan.rewrite import Edit, edited
 from stanct.stan.syntax import free_prefix
 
 _LOOK = "look_"
@@ -71,7 +71,7 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
         edit = Edit(end, end, f"\ngenerated quantities {{\n{text}}}\n")
     else:
         edit = Edit(tokens[block.opening].end, tokens[block.closing].start, f"\n{text}")
-    return Program.from_source(apply(program.expanded, [edit]), name=program.name)
+    return edited(program, [edit])
 
 
 def look_names(program: Program, number: int) -> tuple[str, str]:

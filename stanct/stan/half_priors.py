@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
+from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, mass
 from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
 from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, operand, product
 

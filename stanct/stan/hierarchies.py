@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from stanct.stan.program import Program
 from stanct.stan.reader import Parts, Reader
-from stanct.stan.rewrite import Edit, apply
+from stanct.stan.rewrite import Edit, edited
 from stanct.stan.syntax import Compound, Range, Statement, Tilde, TypeSpec
 from stanct.stan.walks import Walk, find_walk
 
@@ -81,8 +81,7 @@ def non_centred(program: Program, names: Sequence[str] | None = None) -> Program
         chosen = [h for h in finder.found.values() if names is None or h.name in names]
         if not chosen:
             return program
-        text = apply(program.expanded, finder.edits(chosen[0]))
-        program = Program.from_source(text, name=program.name, path=program.path)
+        program = edited(program, finder.edits(chosen[0]))
 
 
 class _Finder(Reader):

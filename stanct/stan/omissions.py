@@ -24,7 +24,7 @@ from stanct.stan.omission import Kind, Omission, differences
 from stanct.stan.own_constants import Lack, Numbers, OwnConstant, OwnConstants, unknown
 from stanct.stan.parts import parts_of, repeated, without_prior
 from stanct.stan.program import Program
-from stanct.stan.rewrite import Edit, apply
+from stanct.stan.rewrite import edited
 from stanct.stan.supports import is_compact
 from stanct.stan.surfaces import on_surfaces
 from stanct.stan.syntax import Call, Declare, Range, TypeSpec
@@ -62,10 +62,7 @@ def renormalised(program: Program) -> Program:
     posterior.
     """
     halves = _Finder(program).renormalisable()
-    edits: list[Edit] = [edit for half in halves for edit in half.edits(program)]
-    if not edits:
-        return program
-    return Program.from_source(apply(program.expanded, edits), name=program.name, path=program.path)
+    return edited(program, [edit for half in halves for edit in half.edits(program)])
 
 
 class _Finder:

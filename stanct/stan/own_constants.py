@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
-from stanct.stan.supports import constant
 from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement
 from stanct.stan.walks import terms_of_sum
 

@@ -44,6 +44,14 @@ def apply(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = No
     return "".join(parts)
 
 
+def edited(program: Program, edits: Sequence[Edit]) -> Program:
+    """Return the program after edits; the program itself if there are none."""
+    if not edits:
+        return program
+    text = apply(program.expanded, edits)
+    return Program.from_source(text, name=program.name, path=program.path)
+
+
 def _factor(weight: str) -> str:
     return f"{weight} * " if weight else ""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stanct.stan.dependence import Dependence
@@ -20,7 +20,7 @@ from stanct.stan.loops import LoopSums
 from stanct.stan.nodes import MATRIX_TYPES, VECTOR_TYPES
 from stanct.stan.program import Program
 from stanct.stan.render import library
-from stanct.stan.rewrite import Edit, Rewriter, apply
+from stanct.stan.rewrite import Edit, Rewriter, edited
 from stanct.stan.rows import Rows, StaysError
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.source import Place
@@ -73,10 +73,7 @@ def row_sums(program: Program) -> RowSums:
             f"No likelihood in this program is a sum over rows that threads can share: {why}.",
             "Write `reduce_sum` by hand, or leave it out.",
         )
-    written = Program.from_source(writer.text(), name=program.name)
-    return RowSums(
-        replace(written, path=program.path), tuple((source.place(at), why) for at, why in kept)
-    )
+    return RowSums(writer.written(), tuple((source.place(at), why) for at, why in kept))
 
 
 def _lifted(program: Program) -> tuple[Program, list[Edit]]:
@@ -94,7 +91,7 @@ def _lifted(program: Program) -> tuple[Program, list[Edit]]:
     LoopSums(rewriter).write("target", only=chosen)
     edits = rewriter.edits + rewriter.word_edits
     _add_functions(program, library(rewriter.functions, rewriter.prefix), edits)
-    return Program.from_source(apply(program.expanded, edits), name=program.name), edits
+    return edited(program, edits), edits
 
 
 def _add_functions(program: Program, text: str, edits: list[Edit]) -> None:
@@ -173,7 +170,7 @@ class _Writer:
         """A name that the program does not use."""
         return name if name not in self.words else self._free(f"{name}_of_rows")
 
-    def text(self) -> str:
+    def written(self) -> Program:
         """The program with its functions and, where needed, the numbers of rows."""
         helpers = library(self.library, self.prefix)
         functions = "\n".join(part for part in (helpers, *self.functions) if part)
@@ -190,7 +187,7 @@ class _Writer:
         )
         if lines:
             self.edits.append(Edit(at, at, lines if block else f"transformed data {{\n{lines}}}\n"))
-        return apply(self.program.expanded, self.edits)
+        return edited(self.program, self.edits)
 
     def move(self, statement: Statement, siblings: Sequence[Statement]) -> None:
         """Move one statement of a list if it is a sum over rows of the likelihood."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.supports import constant
 from stanct.stan.syntax import Assign, Increment
 
 # Types whose values fill a surface, and the densities on it that Stan has.

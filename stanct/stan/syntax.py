@@ -132,6 +132,33 @@ class Syntax:
         one = self.blocks.get(block)
         return self.text(Range(one.keyword, one.closing + 1)) if one else ""
 
+    def assigned(self, statement: Statement) -> list[tuple[str, Range]]:
+        """Return each variable that a statement gives a value, whole or in part, and the value."""
+        if isinstance(statement, Assign):
+            return [(self.word(statement.left.first), statement.value)]
+        pairs = statement.names if isinstance(statement, Declare) else ()
+        return [(self.word(token), value) for token, value in pairs if value is not None]
+
+    def declared(self, statement: Statement) -> set[str]:
+        """Return the variables that a statement declares; a loop declares its own."""
+        if isinstance(statement, Compound):
+            return {self.loop_variable(statement)} if statement.word == "for" else set()
+        pairs = statement.names if isinstance(statement, Declare) else ()
+        return {self.word(token) for token, _ in pairs}
+
+    def index(self, tokens: Range) -> Range | None:
+        """Return what stands in the brackets of `name[...]`; None for any other expression."""
+        return self._behind_name(tokens, "[")
+
+    def call(self, tokens: Range) -> Range | None:
+        """Return what stands in the parentheses of `name(...)`; None for any other expression."""
+        return self._behind_name(tokens, "(")
+
+    def _behind_name(self, tokens: Range, bracket: str) -> Range | None:
+        opening = tokens.first + 1
+        alone = self.partner.get(opening) == tokens.stop - 1 and self.word(opening) == bracket
+        return self.inside(opening) if alone and self.tokens[tokens.first].kind == "name" else None
+
     def declared_type(self, spec: TypeSpec, bounds: Sequence[str] = ()) -> str:
         """Return a type as it is declared, with these of its bounds, such as "lower"."""
         array = ", ".join(map(self.text, spec.array))
@@ -156,16 +183,13 @@ class Syntax:
 
     def split(self, tokens: Range, separator: str = ",") -> list[Range]:
         """Split a range at the separators outside of brackets."""
-        if tokens.first >= tokens.stop:
-            return []
-        parts: list[Range] = []
-        first = token = tokens.first
-        while token < tokens.stop:
-            if self.word(token) == separator:
-                parts.append(Range(first, token))
-                first = token + 1
-            token = self.partner.get(token, token) + 1
-        return [*parts, Range(first, tokens.stop)]
+        cuts = [token for token in self.outermost(tokens) if self.word(token) == separator]
+        return self.cut(tokens, cuts) if tokens.first < tokens.stop else []
+
+    def cut(self, tokens: Range, cuts: Sequence[int]) -> list[Range]:
+        """Split a range at some of its tokens, which no part has."""
+        firsts = [tokens.first, *(token + 1 for token in cuts)]
+        return [Range(*ends) for ends in zip(firsts, (*cuts, tokens.stop), strict=True)]
 
     def conditioned(self, tokens: Range) -> tuple[Range, list[Range]]:
         """The variate and the arguments of `y | mu, sigma`, the second empty without a bar."""

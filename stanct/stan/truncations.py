@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Density, one_line
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
-from stanct.stan.supports import constant
 from stanct.stan.syntax import Range, Syntax, Tilde, TypeSpec
 
 # Families without a log distribution function in Stan.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, one_line
-from stanct.stan.supports import COMPACT, constant
+from stanct.stan.supports import COMPACT
 from stanct.stan.syntax import TypeSpec
 from stanct.stan.truncations import operand, product
 

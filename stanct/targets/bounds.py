@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from stanct.engines.embedded import CompilerMessageError, Recipe
+from stanct.stan.arithmetic import evaluated
 from stanct.stan.program import Program
 from stanct.stan.syntax import Range, TypeSpec
-from stanct.targets.arithmetic import evaluated
 from stanct.targets.data import StanData
 from stanct.targets.density import Density
 

@@ -16,8 +16,8 @@ import stanio
 
 from stanct.common.errors import DataError, shortened
 from stanct.common.settings import near
+from stanct.stan.arithmetic import evaluated
 from stanct.stan.program import Declaration, Ends, Program
-from stanct.targets.arithmetic import evaluated
 from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
 _LARGEST_INT = 2**31 - 1

@@ -28,7 +28,7 @@ from stanct.common.settings import Flag, Whole, check_fields
 from stanct.engines.embedded import Recipe
 from stanct.stan.codegen import generate
 from stanct.stan.program import Program
-from stanct.stan.rewrite import Edit, apply
+from stanct.stan.rewrite import Edit, edited
 from stanct.stan.syntax import Increment, Range, Tilde, walk
 from stanct.targets.batches import Batches
 from stanct.targets.data import StanData, error_at
@@ -312,8 +312,7 @@ def _alone(program: Program, prefix: str) -> list[tuple[Range, str]]:
     found = []
     for kept in terms:
         edits = [Edit(*syntax.span(other), ";") for other in terms if other != kept]
-        alone = Program.from_source(apply(program.expanded, edits), name=program.name)
-        found.append((kept, generate(alone, "density", prefix=prefix)))
+        found.append((kept, generate(edited(program, edits), "density", prefix=prefix)))
     return found
 
 

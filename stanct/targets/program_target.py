@@ -18,6 +18,7 @@ from stanct.common.errors import EngineError, ProgramError, SamplingError, short
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
+from stanct.stan.arithmetic import evaluated, known_numbers
 from stanct.stan.between import record_of
 from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
@@ -27,7 +28,6 @@ from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
 from stanct.stan.solvers import solves_equations
-from stanct.targets.arithmetic import evaluated, known_numbers
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
@@ -36,7 +36,6 @@ from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, re
 from stanct.targets.once import computed_once
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.rounding import Rounding, rounding
-from stanct.targets.sizes import empty_parameters
 from stanct.targets.spheres import unit_vectors, with_areas
 from stanct.work.interrupts import heard
 
@@ -125,8 +124,12 @@ class ProgramTarget:
     @property
     def omissions(self) -> tuple[Omission, ...]:
         """What the user's program leaves out, but for parameters that these data make empty."""
-        empty = empty_parameters(self._users, self.data)
         numbers = known_numbers(self._users, self.data.values)
+        empty = {
+            one.name
+            for one in self._users.parameters
+            if any(evaluated(size, numbers) == 0 for size in (*one.array_dims, *one.dims))
+        }
         found = omissions(self._users, lambda text: evaluated(text, numbers))
         return tuple(o for o in found if not (o.parameters and empty.issuperset(o.parameters)))
 
