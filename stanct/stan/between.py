@@ -20,7 +20,7 @@ from stanct.stan.program import Declaration, Ends, Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Edit, Rewriter, edited
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Function, free_prefix, walk
+from stanct.stan.syntax import Function, free_prefix, walk
 
 _ANNOTATION = re.compile(r"[ \t]*//[ \t]*stanct[ \t]*:[^\r\n]*")
 _DENSITY = re.compile(r"_l(?:u?p[dm]f|c?cdf|p)$")
@@ -196,10 +196,7 @@ def _declared(program: Program) -> Iterator[str]:
 
 def _of_statements(program: Program, statements: Iterable[Any]) -> Iterator[str]:
     for statement in walk(list(statements)):
-        if isinstance(statement, Declare):
-            yield from (program.syntax.word(name) for name, _ in statement.names)
-        elif isinstance(statement, Compound) and statement.word == "for":
-            yield program.syntax.word(statement.heads[0].first)
+        yield from program.syntax.declared(statement)
 
 
 def _names_in(program: Program, name: str) -> set[str]:

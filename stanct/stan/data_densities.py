@@ -13,7 +13,7 @@ from stanct.common.errors import ProgramError
 from stanct.stan.densities import Densities
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope
-from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde
+from stanct.stan.syntax import Compound, Range, Statement, Tilde
 
 _FAMILY = re.compile(
     r"((?:multi_(?:normal(?:_cholesky|_prec)?|student_t(?:_cholesky)?|gp(?:_cholesky)?)"
@@ -55,12 +55,8 @@ class _Finder:
         self._densities = Densities(program)
         self._functions = self._own()
         # What flows into these is not followed.
-        self._drawn = {
-            self._syntax.word(token)
-            for one in program.statements("generated quantities")
-            if isinstance(one, Declare)
-            for token, _ in one.names
-        }
+        drawn = program.statements("generated quantities")
+        self._drawn = set[str]().union(*map(self._syntax.declared, drawn))
 
     def found(self) -> Iterator[int]:
         shapes = self._densities.shapes
@@ -78,15 +74,11 @@ class _Finder:
             inside = [statement.variate, *statement.arguments]
             if self._fails(statement.distribution, inside, scope):
                 yield statement.tilde + 1
-        for token, parts in (call for tokens in inside for call in self._calls(tokens)):
-            if self._fails(self._syntax.word(token), parts, scope):
-                yield token
-
-    def _calls(self, tokens: Range) -> Iterator[tuple[int, list[Range]]]:
-        for _, arguments in self._densities.calls(tokens):
-            halves = self._syntax.split(arguments, "|")
-            parts = [part for half in halves for part in self._syntax.split(half)]
-            yield arguments.first - 2, parts
+        for name, arguments in (
+            call for tokens in inside for call in self._densities.calls(tokens)
+        ):
+            if self._fails(name, self._syntax.arguments(arguments), scope):
+                yield arguments.first - 2
 
     def _fails(self, name: str, parts: Sequence[Range], scope: Scope) -> bool:
         family = _FAMILY.fullmatch(name)

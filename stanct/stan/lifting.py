@@ -19,6 +19,7 @@ from stanct.stan.syntax import (
     Statement,
     Tilde,
     walk,
+    walk_within,
 )
 
 # Operators that do not bind more tightly than a comparison.
@@ -66,18 +67,11 @@ class ModelLoops:
             id(statement): dict(scope)
             for statement, scope in shapes.walk(self.statements, shapes.globals())
         }
-        self.path: dict[int, tuple[Compound, ...]] = {}
-        self._find_paths(self.statements, ())
+        self.path = {id(one): inside for one, inside in walk_within(self.statements)}
         self.terms = [
             term for statement in walk(self.statements) for term in self._liftable(statement)
         ]
         self._outermost = {id(term.statement): term.nest[0] for term in self.terms}
-
-    def _find_paths(self, statements: Sequence[Statement], path: tuple[Compound, ...]) -> None:
-        for statement in statements:
-            self.path[id(statement)] = path
-            if isinstance(statement, Compound):
-                self._find_paths(statement.body, (*path, statement))
 
     def outside(self, statement: Statement) -> tuple[Compound, ...]:
         """Return the compound statements around the place where a term is added to the target."""
@@ -112,12 +106,11 @@ class ModelLoops:
             arguments = (statement.variate, *statement.arguments)
             return name + SUFFIX.get(name, ""), name, arguments
         if isinstance(statement, Increment) and statement.accumulator == "target":
-            first, stop = statement.value
+            first = statement.value.first
             function = self._rewriter.expression(Range(first, first + 1))
             name = next((function.removesuffix(e) for e in _ENDINGS if function.endswith(e)), "")
-            if name and syntax.partner.get(first + 1) == stop - 1:
-                halves = syntax.split(Range(first + 2, stop - 1), "|")
-                return function, name, tuple(part for half in halves for part in syntax.split(half))
+            if name and (inside := syntax.call(statement.value)) is not None:
+                return function, name, tuple(syntax.arguments(inside))
         return None
 
     def _is_of_scalars(
@@ -170,22 +163,17 @@ class ModelLoops:
         """Return every name that a loop assigns, including its own variable."""
         changed = {self._syntax.loop_variable(loop)}
         for inner in walk(loop.body):
-            if isinstance(inner, Declare):
-                changed |= {self._syntax.word(name) for name, _ in inner.names}
-            elif isinstance(inner, Assign):
+            changed |= self._syntax.declared(inner)
+            if isinstance(inner, Assign):
                 changed |= self.names(inner.left)
-            elif isinstance(inner, Compound) and inner.word == "for":
-                changed.add(self._syntax.loop_variable(inner))
         return changed
 
     def whole(self, argument: Range, term: LiftableTerm) -> str | None:
         """Return `y` for `y[n]`, or `a[group]` for `a[group[n]]`, if `n` runs over all elements."""
         loop, statement = term.nest[0], term.statement
-        word, name = self._syntax.word, self._syntax.word(argument.first)
-        closing = self._syntax.partner.get(argument.first + 1, -1)
-        if len(term.nest) > 1 or word(argument.first + 1) != "[" or closing != argument.stop - 1:
+        name, index = self._syntax.word(argument.first), self._syntax.index(argument)
+        if len(term.nest) > 1 or index is None:
             return None
-        index = Range(argument.first + 2, closing)
         spec = self.seen[id(statement)].get(name)
         if spec is None or spec.rank != 1 or spec.base == "tuple":
             return None
@@ -197,7 +185,7 @@ class ModelLoops:
         size = (spec.array or spec.dims or (None,))[0]
         upper = self._syntax.loop_ends(loop)[1]
         is_whole = (
-            word(index.first) == self._syntax.loop_variable(loop)
+            self._syntax.word(index.first) == self._syntax.loop_variable(loop)
             and self.offset(loop) == "0"
             and size is not None
             and self._syntax.text(size) == self.bound(upper)
@@ -213,10 +201,9 @@ class ModelLoops:
         """
         own = [name, "[", self._syntax.loop_variable(loop), "]"]
         for inner in walk(loop.body):
-            if isinstance(inner, Declare):
-                if name in {self._syntax.word(token) for token, _ in inner.names}:
-                    return False
-            elif isinstance(inner, Assign) and name in self.names(inner.left):
+            if isinstance(inner, Declare) and name in self._syntax.declared(inner):
+                return False
+            if isinstance(inner, Assign) and name in self.names(inner.left):
                 late = inner.tokens.first > statement.tokens.first
                 if late or self._syntax.words(inner.left) != own:
                     return False

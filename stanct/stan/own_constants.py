@@ -18,7 +18,7 @@ from itertools import combinations
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
-from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement
+from stanct.stan.syntax import Assign, Compound, Range, Statement
 from stanct.stan.walks import terms_of_sum
 
 Numbers = Callable[[str], float | None]
@@ -175,16 +175,15 @@ class OwnConstants:
 
     def _named(self) -> dict[str, str]:
         """What each variable is that is declared with its value and never assigned."""
-        found: dict[str, str] = {}
+        declared: dict[str, str] = {}
         assigned = set[str]()
         for statement in self._densities.program.statements(*_BLOCKS):
+            found = {n: one_line(self._syntax, v) for n, v in self._syntax.assigned(statement)}
             if isinstance(statement, Assign):
-                assigned.add(self._syntax.word(statement.left.first))
-            elif isinstance(statement, Declare):
-                for token, value in statement.names:
-                    if value is not None:
-                        found[self._syntax.word(token)] = one_line(self._syntax, value)
-        return {name: text for name, text in found.items() if name not in assigned}
+                assigned |= found.keys()
+            else:
+                declared |= found
+        return {name: text for name, text in declared.items() if name not in assigned}
 
     def _found(self) -> Iterator[OwnConstant]:
         for statement, inside in self._densities.surrounded():

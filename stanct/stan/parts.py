@@ -73,12 +73,10 @@ def repeated(seen: Densities) -> Iterator[tuple[Density, str]]:
 
 
 def _part(seen: Densities, numbers: OwnConstants, name: str, density: Density) -> Part | None:
-    syntax, variate = seen.syntax, density.variate
-    opening = variate.first + 1
-    whole = syntax.word(opening) == "[" and syntax.partner.get(opening) == variate.stop - 1
-    if syntax.word(variate.first) != name or not whole:
+    syntax, inside = seen.syntax, seen.syntax.index(density.variate)
+    if syntax.word(density.variate.first) != name or inside is None:
         return None
-    index = next(iter(syntax.split(syntax.inside(opening))))
+    index = next(iter(syntax.split(inside)))
     for loop in density.inside:
         if loop.word == "for" and syntax.loop_variable(loop) == one_line(syntax, index):
             ends = syntax.loop_ends(loop)

@@ -196,6 +196,10 @@ class Syntax:
         variate, *rest = self.split(tokens, "|") or [tokens]
         return variate, self.split(rest[0]) if rest else []
 
+    def arguments(self, inside: Range) -> list[Range]:
+        """The arguments between the parentheses of a call, with a variate before a bar."""
+        return [part for half in self.split(inside, "|") for part in self.split(half)]
+
     def outermost(self, tokens: Range) -> Iterator[int]:
         """Yield the tokens of a range outside of brackets, including the outermost opening ones."""
         token = tokens.first
@@ -487,7 +491,14 @@ def free_prefix(prefix: str, *programs: Syntax) -> str:
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
     """Yield every statement, outer before inner, in the order of the text."""
+    return (statement for statement, _ in walk_within(statements))
+
+
+def walk_within(
+    statements: Sequence[Statement], inside: tuple[Compound, ...] = ()
+) -> Iterator[tuple[Statement, tuple[Compound, ...]]]:
+    """Yield every statement as `walk` does, with the compound ones around it, outermost first."""
     for statement in statements:
-        yield statement
+        yield statement, inside
         if isinstance(statement, Compound):
-            yield from walk(statement.body)
+            yield from walk_within(statement.body, (*inside, statement))

@@ -75,7 +75,7 @@ class _Reader:
     def in_loop(self, prior: Tilde, location: Range, loop: Compound) -> Walk | None:
         """The walk of `for (t in 2:n) x[t] ~ normal(x[t - 1], tau)`."""
         index, ends = self.syntax.loop_variable(loop), self.syntax.loop_ends(loop)
-        element = self._whole_index(prior.variate)
+        element = self.syntax.index(prior.variate)
         ahead = None if element is None else self._shift(element, index)
         if element is None or ahead is None or len(ends) != 2 or not self._ends(ends[1], ahead):
             return None
@@ -93,7 +93,7 @@ class _Reader:
         free_index: Callable[[], str],
     ) -> Walk | None:
         """The walk of `x[2:n] ~ normal(x[1:(n - 1)], tau)`, whose other variables are scalars."""
-        element = self._whole_index(prior.variate)
+        element = self.syntax.index(prior.variate)
         first = None if element is None else self._slice(element)
         if element is None or first is None or first[0] < 2 or not self._ends(first[1], 0):
             return None
@@ -139,15 +139,6 @@ class _Reader:
                 continue
             inside = Range(place + 2, self.syntax.partner[place + 1])
             yield read(inside) if len(self.syntax.split(inside)) <= 1 else None
-
-    def _whole_index(self, variate: Range) -> Range | None:
-        """What stands in the brackets of a variate `x[…]`."""
-        indexed = (
-            variate.stop > variate.first + 2
-            and self.syntax.word(variate.first + 1) == "["
-            and self.syntax.partner[variate.first + 1] == variate.stop - 1
-        )
-        return Range(variate.first + 2, variate.stop - 1) if indexed else None
 
     def _shift(self, inside: Range, index: str) -> int | None:
         """k of `t + k`, `t - k` or `t`."""
