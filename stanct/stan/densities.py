@@ -109,7 +109,7 @@ class Densities:
         self.by_hand: set[str] = set()
         self.used: set[str] = set()
         self.in_bounds: set[str] = set()
-        for _, _, spec in program.parameter_declarations():
+        for spec in program.parameter_types.values():
             bounds = (b for name, b in spec.constraints.items() if name in ("lower", "upper"))
             for bound in (*bounds, *spec.dims, *spec.array):
                 self.in_bounds |= self.names(bound) & self.parameters

@@ -147,9 +147,9 @@ class Dependence:
         """
         covered = {self._parameters[root] for root in self._covered}
         return [
-            self._syntax.word(name)
-            for _, name, spec in self._program.parameter_declarations()
-            if self._syntax.word(name) not in covered and not is_compact(spec)
+            name
+            for name, spec in self._program.parameter_types.items()
+            if name not in covered and not is_compact(spec)
         ]
 
     # Data flow

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, mass
-from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
-from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, operand, product
+from stanct.stan.syntax import Range, Tilde, TypeSpec
+from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, length, product
 
 _ORDERED = frozenset({"ordered", "positive_ordered"})
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
@@ -47,21 +47,12 @@ def _is_truncated(density: Density) -> bool:
 
 
 class HalfPriors:
-    """Finds the half priors of one program.
-
-    Parameters
-    ----------
-    densities
-        The densities of the program.
-    """
+    """Finds the half priors of one program by its densities."""
 
     def __init__(self, densities: Densities) -> None:
         self._densities, self._syntax = densities, densities.syntax
         self._shapes = densities.shapes
-        self._specs = {
-            self._syntax.word(token): spec
-            for _, token, spec in densities.program.parameter_declarations()
-        }
+        self._specs = densities.program.parameter_types
         self._several = self._with_several()
 
     def found(self) -> Iterator[HalfPrior]:
@@ -134,21 +125,14 @@ class HalfPriors:
         if cut.conditional:
             where = f"{where}, unless that is an end of the family's support,"
         writer = self._writer(density, cut)
-        correction, value = self._total(density, cut.spec, writer.each(), value, writer)
-        truncation = writer.truncation()
+        each, truncation, added = writer.each(), writer.truncation(), ""
         repeats = self._counts(density, cut.spec) if writer.is_repeated else []
-        added = "" if truncation else writer.statement(repeats, self._sum(density))
-        return HalfPrior(
-            cut.name,
-            density,
-            where,
-            depends,
-            correction,
-            None if depends else value,
-            self._remedy(density, truncation, added),
-            truncation,
-            added,
-        )
+        total, value = self._total(density, cut.spec, each, value, repeats)
+        if each is not None and not truncation:
+            added = f"{self._sum(density)} += {product(repeats, each)};"
+        remedy = self._remedy(density, truncation, added)
+        value = None if depends else value
+        return HalfPrior(cut.name, density, where, depends, total, value, remedy, truncation, added)
 
     def _truncated_elsewhere(
         self, density: Density, cut: Cut, where: str, depends: tuple[str, ...]
@@ -164,23 +148,14 @@ class HalfPriors:
         bounds = cut.low, cut.high
         ends = [b.text if b else end for b, end in zip(bounds, kept, strict=True)]
         inside, whole = self._log_mass(density, *ends), self._log_mass(density, *kept)
-        is_one = density.variate.stop - density.variate.first == 1 and not cut.spec.rank
+        is_one = self._is_bare(density.variate) and not cut.spec.rank
         value = None
         if None not in (inside, whole) and is_one and not (density.inside or depends):
             value = whole - inside  # pyright: ignore[reportOperatorIssue]
         closing = self._syntax.partner[statement.tilde + 2]
         text = self._text(Range(statement.tokens.first, closing + 1))
-        return HalfPrior(
-            cut.name,
-            density,
-            where,
-            depends,
-            None,
-            value,
-            f"{text} T[{ends[0] or ''}, {ends[1] or ''}];",
-            "",
-            "",
-        )
+        remedy = f"{text} T[{ends[0] or ''}, {ends[1] or ''}];"
+        return HalfPrior(cut.name, density, where, depends, value=value, remedy=remedy)
 
     def _sum(self, density: Density) -> str:
         return self._densities.sum_of(density.statement) or "target"
@@ -194,11 +169,12 @@ class HalfPriors:
     def _reference(self, variate: Range) -> str | None:
         """Return the parameter that a variate is, whole or indexed; None for other expressions."""
         syntax = self._syntax
-        while syntax.word(variate.first) in _WRAPPERS or syntax.word(variate.first) == "(":
-            opening = variate.first + (syntax.word(variate.first) != "(")
-            if syntax.partner.get(opening) != variate.stop - 1:
+        variate = syntax.bare(variate)
+        while syntax.word(variate.first) in _WRAPPERS:
+            inside = syntax.call(variate)
+            if inside is None:
                 return None
-            variate = Range(opening + 1, variate.stop - 1)
+            variate = syntax.bare(inside)
         word, token = syntax.word(variate.first), variate.first + 1
         name = self._densities.renamed.get(word, word)
         while token < variate.stop and syntax.word(token) == "[":
@@ -235,17 +211,14 @@ class HalfPriors:
     def _end(self, density: Density, family: Family, side: str) -> float | str:
         """Return an end of the support: a number, or the text of what sets it."""
         low = side == "lower"
+        tokens = getattr(density.statement, side, None)  # of a truncation
         argument = family.low_argument if low else family.high_argument
-        tokens = None
-        if isinstance(density.statement, Tilde):
-            tokens = density.statement.lower if low else density.statement.upper
         if tokens is None and argument is None:
             return family.low if low else family.high
-        if tokens is None and argument is not None:
+        if tokens is None:
             if argument >= len(density.arguments):
                 return "?"
             tokens = density.arguments[argument]
-        assert tokens is not None
         text = self._text(tokens)
         number = constant(text)
         return text if number is None else number
@@ -260,25 +233,14 @@ class HalfPriors:
         if constant(text) in (math.inf, -math.inf):
             return None
         shape = self._shapes.shape(tokens, self._shapes.globals())
-        rank = None if shape is None else shape.rank
-        indexed = self._syntax.word(density.variate.stop - 1) == "]"
-        if rank and indexed:
-            rank, opening = self._indexed(density, spec, rank)
+        rank, variate = None if shape is None else shape.rank, density.variate
+        if rank and not self._is_bare(variate):
+            alike = rank == spec.rank and self._syntax.index(variate) is not None
+            rank = self._rank(variate, density) if alike else None
             if rank is not None:
-                operand = text if tokens.stop - tokens.first == 1 else f"({text})"
-                text = f"{operand}{self._text(Range(opening, density.variate.stop))}"
-        elif rank and density.variate.stop - density.variate.first > 1:
-            rank = None
+                text = text if self._is_bare(tokens) else f"({text})"
+                text += self._text(Range(variate.first + 1, variate.stop))
         return Bound(tokens, text, rank)
-
-    def _indexed(self, density: Density, spec: TypeSpec, rank: int) -> tuple[int | None, int]:
-        """Return the rank of a bound with the variate's indices, and their first token."""
-        opening = density.variate.first + 1
-        closing = self._syntax.partner.get(opening)
-        if rank != spec.rank or closing != density.variate.stop - 1:
-            return None, opening
-        variate = self._shapes.shape(density.variate, density.scope)
-        return (None if variate is None else variate.rank), opening
 
     def _is_centre(self, density: Density, family: Family, bound: Bound) -> bool:
         """Return whether a symmetric family is cut at its centre."""
@@ -324,13 +286,10 @@ class HalfPriors:
 
     def _log_mass(self, density: Density, low: str | None, high: str | None) -> float | None:
         """Return the log of the mass between ends, or None if a number is not in the text."""
-        arguments = [constant(self._text(argument)) for argument in density.arguments]
-        ends = [
-            infinite if text is None else constant(text)
-            for text, infinite in ((low, -math.inf), (high, math.inf))
-        ]
-        numbers = [number for number in (*arguments, *ends) if number is not None]
-        if len(numbers) < len(arguments) + 2:
+        ends = low or "negative_infinity()", high or "positive_infinity()"
+        texts = [*map(self._text, density.arguments), *ends]
+        numbers = [number for text in texts if (number := constant(text)) is not None]
+        if len(numbers) < len(texts):
             return None
         *known, start, end = numbers
         inside = mass(density.family, known, start, end)
@@ -342,15 +301,13 @@ class HalfPriors:
         spec: TypeSpec,
         each: str | None,
         value: float | None,
-        writer: Writer,
+        counts: list[str],
     ) -> tuple[str | None, float | None]:
         """Return the correction of all elements, in Stan and as a number."""
         if each is None:
-            return None, value if density.variate.stop - density.variate.first == 1 and not (
-                density.inside or spec.array or spec.dims
-            ) else None
-        counts = self._counts(density, spec) if writer.is_repeated else []
-        runs = [self._length(loop) for loop in density.inside if loop.word == "for"]
+            single = not (density.inside or spec.array or spec.dims)
+            return None, value if single and self._is_bare(density.variate) else None
+        runs = [length(self._syntax, loop) for loop in density.inside if loop.word == "for"]
         local = density.scope.keys() - self._shapes.globals().keys()
         known = [run for run in runs if run is not None]
         words = {word for text in (each, *counts, *known) for word in _WORD.findall(text)}
@@ -359,27 +316,16 @@ class HalfPriors:
             heads = "; ".join(self._text(head) for c in density.inside for head in c.heads)
             return f"{product(counts, each)} whenever the statement runs ({heads})", None
         counts = [*known, *counts]
-        numbers = [number for count in counts if (number := constant(count)) is not None]
-        if value is None or len(numbers) < len(counts):
+        numbers = [constant(count) for count in counts]
+        if value is None or None in numbers:
             return product(counts, each), None
-        return product(counts, each), value * math.prod(numbers)
+        return product(counts, each), value * math.prod(number or 0.0 for number in numbers)
 
     def _counts(self, density: Density, spec: TypeSpec) -> list[str]:
         """Return the factors of the number of elements of a variate."""
         if any(self._syntax.word(token) == "[" for token in range(*density.variate)):
             return [f"size({self._text(density.variate)})"]
         return [self._text(size) for size in (*spec.array, *spec.dims)]
-
-    def _length(self, loop: Compound) -> str | None:
-        head = loop.heads[0]
-        ends = self._syntax.split(Range(head.first + 2, head.stop), ":")
-        if len(ends) != 2:
-            return None
-        low, high = map(self._text, ends)
-        numbers = constant(low), constant(high)
-        if numbers[0] is not None and numbers[1] is not None:
-            return f"{max(numbers[1] - numbers[0] + 1, 0):g}"
-        return high if low == "1" else f"({high} - {operand(low)} + 1)"
 
     # Vectors
 
@@ -434,8 +380,7 @@ class HalfPriors:
         depends = tuple(one for one in self._depends(density, ()) if one != name)
         if depends and self._is_censored(name, density, depends):
             return None
-        where = "outside of the declared order"
-        return HalfPrior(name, density, where, depends, None, None, None, "", "")
+        return HalfPrior(name, density, "outside of the declared order", depends)
 
     def _of_vector(self, density: Density) -> HalfPrior | None:
         """Return the multivariate half prior of a vector; its factor has no closed form."""
@@ -453,15 +398,12 @@ class HalfPriors:
         depends = tuple(sorted(self._densities.roots(names)))
         if depends and self._is_censored(name, density, depends):
             return None
-        where = "outside of the declared support"
-        return HalfPrior(name, density, where, depends, None, None, None, "", "")
+        return HalfPrior(name, density, "outside of the declared support", depends)
 
     def _writer(self, density: Density, cut: Cut) -> Writer:
-        arguments = [self._rank(argument, density) for argument in density.arguments]
-        ranks = self._rank(density.variate, density), arguments
-        return Writer(
-            density, cut.low, cut.high, centred=cut.centred, ranks=ranks, syntax=self._syntax
-        )
+        others = [self._rank(argument, density) for argument in density.arguments]
+        others += [bound.rank for bound in cut.bounds]
+        return Writer(density, cut, self._rank(density.variate, density), others, self._syntax)
 
     def _rank(self, tokens: Range, density: Density) -> int | None:
         """Return the rank of an expression in the statement of a density."""

@@ -20,8 +20,8 @@ def held(seen: Densities) -> set[str]:
         if is_whole and plain and stands and not seen.is_users(density.family):
             given.setdefault(name, set()).update(*map(seen.names, density.arguments))
     on_surface = {
-        seen.syntax.word(token)
-        for _, token, spec in seen.program.parameter_declarations()
+        name
+        for name, spec in seen.program.parameter_types.items()
         if spec.base.startswith("sum_to_zero")
     }
     left = {

@@ -43,7 +43,7 @@ def kernels(seen: Densities) -> Iterator[Kernel]:
     """
     if not seen.program.data:
         return
-    specs = {seen.syntax.word(t): spec for _, t, spec in seen.program.parameter_declarations()}
+    specs = seen.program.parameter_types
     for statement, inside in seen.surrounded():
         value = seen.value_of_sum(statement)
         if value is None or any(one.word in _OFTEN for one in inside):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from stanct.stan.branches import taken
@@ -107,8 +107,7 @@ class _Finder:
             count = own.elements(half.name) if is_whole and not half.density.inside else 0
             each = read[0] / count if count else math.nan
             lacks[Lack(half.density.statement, read[0], is_open, each)] = half
-        for _, token, spec in self.program.parameter_declarations():
-            name = self.syntax.word(token)
+        for name, spec in self.program.parameter_types.items():
             if self._is_flat(name) and is_compact(spec):
                 text = volume(self.densities, name, spec)[0]
                 if text is not None:
@@ -151,6 +150,11 @@ class _Finder:
             more["value"] = self._value_of(more["correction"])
         return offset, Omission(kind, names, place.path, place.line, text, sentence, **more)
 
+    def _unchecked(
+        self, tokens: Range, names: Iterable[str], sentence: str
+    ) -> tuple[int, Omission]:
+        return self._omission(tokens, "missing_constant", tuple(sorted(names)), sentence)
+
     def kernels(self) -> Iterator[tuple[int, Omission]]:
         """Yield the kernels of which no constant of the program is the missing one."""
         for kernel in self._kernels:
@@ -185,40 +189,32 @@ class _Finder:
             if half in self._corrected | self._doubtful.keys():
                 continue
             yield self._omission(
-                tokens,
-                "half_prior",
-                (half.name,),
-                half.sentence,
-                correction=half.correction,
-                value=half.value,
-                remedy=half.remedy,
-            )
+                tokens, "half_prior", (half.name,), half.sentence,
+                correction=half.correction, value=half.value, remedy=half.remedy,
+            )  # fmt: skip
         for densities in self._doubled.values():
             last = densities[-1]
             place = self.syntax.source.place(self.syntax.start(densities[0].statement.tokens.first))
             variate = self.syntax.text(last.variate)
-            yield self._omission(
+            yield self._unchecked(
                 last.statement.tokens,
-                "missing_constant",
-                tuple(sorted(self._roots(last.variate))),
+                self._roots(last.variate),
                 f"`{variate}` has a density in line {place.line} already: if both are its prior, "
                 "their product is not normalised, and its constant is not known.",
             )
 
         for density, name in repeated(self.densities):
-            yield self._omission(
+            yield self._unchecked(
                 density.statement.tokens,
-                "missing_constant",
-                (name,),
+                [name],
                 f"A loop adds this prior of `{name}` several times: their product is not "
                 "normalised, and its constant is not known.",
             )
 
     def _doubt(self, tokens: Range, name: str, said: str, line: int) -> tuple[int, Omission]:
-        return self._omission(
+        return self._unchecked(
             tokens,
-            "missing_constant",
-            (name,),
+            [name],
             f"{said}: whether line {line} adds the constant that is missing cannot be checked.",
         )
 
@@ -233,10 +229,9 @@ class _Finder:
         for statement, inside in self.densities.surrounded():
             is_rejection = isinstance(statement, Call) and statement.name == "reject"
             if is_rejection and (names := self.densities.decided_by(inside)):
-                yield self._omission(
+                yield self._unchecked(
                     statement.tokens,
-                    "missing_constant",
-                    tuple(sorted(names)),
+                    names,
                     "This rejects places by their parameters alone. Their density is 0: whether "
                     "the prior is normalised without them cannot be checked.",
                 )
@@ -293,13 +288,18 @@ class _Finder:
             said = f"{said}, and its support is unbounded: log Z is infinite."
             correction = value = None
         return self._omission(
+            statement.tokens, "unused_parameter", (name,), said,
+            correction=correction, value=value, improper=not is_compact(spec),
+        )  # fmt: skip
+
+    def _improper(self, statement: Declare, name: str, what: str) -> tuple[int, Omission]:
+        return self._omission(
             statement.tokens,
-            "unused_parameter",
+            "improper",
             (name,),
-            said,
-            correction=correction,
-            value=value,
-            improper=not is_compact(spec),
+            f"`{what}` has no prior, and its support is unbounded: a flat prior there is improper, "
+            "and log Z is no evidence.",
+            improper=True,
         )
 
     def _in_part(
@@ -308,19 +308,11 @@ class _Finder:
         parts = parts_of(self.densities, self._numbers, name, spec)
         place = without_prior(self._numbers, spec, parts) if parts else None
         if place is not None and not is_compact(spec):
-            yield self._omission(
-                statement.tokens,
-                "improper",
-                (name,),
-                f"`{name}[{place}]` has no prior, and its support is unbounded: a flat prior there "
-                "is improper, and log Z is no evidence.",
-                improper=True,
-            )
+            yield self._improper(statement, name, f"{name}[{place}]")
         elif parts and "ordered" in spec.base and name not in {one.name for one in self._halves}:
-            yield self._omission(
+            yield self._unchecked(
                 parts[0].density.statement.tokens,
-                "missing_constant",
-                (name,),
+                [name],
                 f"Parts of `{name}` have priors of their own: whether these are normalised on "
                 "ordered vectors cannot be checked.",
             )
@@ -329,14 +321,7 @@ class _Finder:
         self, statement: Declare, name: str, spec: TypeSpec
     ) -> Iterator[tuple[int, Omission]]:
         if not is_compact(spec):
-            yield self._omission(
-                statement.tokens,
-                "improper",
-                (name,),
-                f"`{name}` has no prior, and its support is unbounded: a flat prior there is "
-                "improper, and log Z is no evidence.",
-                improper=True,
-            )
+            yield self._improper(statement, name, name)
             return
         correction, value, remedy = volume(self.densities, name, spec)
         if value is not None and abs(value) < NEGLIGIBLE:
@@ -350,14 +335,9 @@ class _Finder:
             off = "large" if value < 0 else "small"
             said = f"{said}, so that log Z is too {off} by {abs(value):.4f}."
         yield self._omission(
-            statement.tokens,
-            "flat_prior",
-            (name,),
-            said,
-            correction=correction,
-            value=value,
-            remedy=remedy,
-        )
+            statement.tokens, "flat_prior", (name,), said,
+            correction=correction, value=value, remedy=remedy,
+        )  # fmt: skip
 
     def unchecked(self) -> Iterator[tuple[int, Omission]]:
         """Yield the parameters with bounds that have a prior, but in no statement of its own."""
@@ -367,10 +347,9 @@ class _Finder:
             told = self._by_hand | self._own | self._made
             hidden = name in (seen.in_variates | seen.by_hand) - told
             if hidden and cuts_off(spec) and not self._is_of_unit_volume(name, spec):
-                yield self._omission(
+                yield self._unchecked(
                     statement.tokens,
-                    "missing_constant",
-                    (name,),
+                    [name],
                     f"`{name}` has no prior in a statement of its own, such as `{name} ~ ...;`: "
                     "whether it is normalised on the declared support cannot be checked.",
                 )
@@ -382,10 +361,9 @@ class _Finder:
             if density.added and roots - self._by_hand and self.densities.is_made(density.variate):
                 self._made |= roots
                 text = one_line(self.syntax, density.variate)
-                yield self._omission(
+                yield self._unchecked(
                     density.statement.tokens,
-                    "missing_constant",
-                    tuple(sorted(roots)),
+                    roots,
                     f"This is a density of `{text}`, and not of a parameter: whether a Jacobian "
                     "or a constant is missing cannot be checked.",
                 )
@@ -403,10 +381,9 @@ class _Finder:
         for statement in self.densities.increments:
             if statement.tokens in explained and not finder.is_added_by(statement):
                 continue
-            yield self._omission(
+            yield self._unchecked(
                 statement.tokens,
-                "missing_constant",
-                tuple(sorted(self._roots(statement.value))),
+                self._roots(statement.value),
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
@@ -416,17 +393,15 @@ class _Finder:
                 continue
             if finder.is_added_by(statement):
                 self._made |= names
-                yield self._omission(
+                yield self._unchecked(
                     statement.tokens,
-                    "missing_constant",
-                    tuple(sorted(names)),
+                    names,
                     "This is no sum of densities alone: whether it is normalised cannot be "
                     "checked.",
                 )
         for tokens in dict.fromkeys(one.statement.tokens for one in self._constants):
-            yield self._omission(
+            yield self._unchecked(
                 tokens,
-                "missing_constant",
                 (),
                 "This adds a constant that is not what the priors lack: whether it normalises "
                 "the program cannot be checked.",

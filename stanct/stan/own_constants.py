@@ -19,6 +19,7 @@ from itertools import combinations
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
 from stanct.stan.syntax import Assign, Compound, Range, Statement
+from stanct.stan.truncations import length
 from stanct.stan.walks import terms_of_sum
 
 Numbers = Callable[[str], float | None]
@@ -78,12 +79,13 @@ class OwnConstants:
     def __init__(self, densities: Densities, known: Numbers = unknown) -> None:
         self._known = known
         self._densities, self._syntax = densities, densities.syntax
-        self._specs = {
-            self._syntax.word(token): spec
-            for _, token, spec in densities.program.parameter_declarations()
-        }
+        self._specs = densities.program.parameter_types
         self._texts = self._named()
-        self._constants = list(self._found())
+        self._constants = [
+            found
+            for statement, inside in densities.surrounded()
+            for found in self._of(statement, inside)
+        ]
 
     def match(self, lacks: Sequence[Lack]) -> tuple[set[Lack], list[OwnConstant]]:
         """Return the lacks that constants of the program make up for, and the constants left."""
@@ -166,10 +168,8 @@ class OwnConstants:
 
     def _runs(self, compound: Compound, head: Range) -> str:
         """How often a head runs what is inside, in Stan; with a `?` where that is unknown."""
-        if compound.word == "for":
-            ends = [one_line(self._syntax, end) for end in self._syntax.loop_ends(compound)]
-            if len(ends) == 2:
-                return ends[1] if ends[0] == "1" else f"({ends[1]}) - ({ends[0]}) + 1"
+        if compound.word == "for" and (runs := length(self._syntax, compound)) is not None:
+            return runs
         known = ("block", "profile")
         return "1" if compound.word in known else f"? {one_line(self._syntax, head)}"
 
@@ -184,10 +184,6 @@ class OwnConstants:
             else:
                 declared |= found
         return {name: text for name, text in declared.items() if name not in assigned}
-
-    def _found(self) -> Iterator[OwnConstant]:
-        for statement, inside in self._densities.surrounded():
-            yield from self._of(statement, inside)
 
     def _of(self, statement: Statement, inside: tuple[Compound, ...]) -> Iterator[OwnConstant]:
         """Yield the constants among the terms of what a statement adds."""

@@ -209,6 +209,11 @@ class Program:
         return tuple(variable.name for variable in self.parameters)
 
     @cached_property
+    def parameter_types(self) -> Mapping[str, TypeSpec]:
+        """Types of the parameters by name, in order."""
+        return {variable.name: variable.spec for variable in self.parameters}
+
+    @cached_property
     def variable_names(self) -> frozenset[str]:
         """Names of parameters and transformed parameters."""
         return frozenset((*self.parameter_names, *self._declared("transformed parameters")))

@@ -25,7 +25,7 @@ def on_surfaces(seen: Densities) -> Iterator[tuple[Density, str, str, dict[str, 
     See `omissions.Omission`.
     """
     syntax, program = seen.syntax, seen.program
-    types = {syntax.word(token): spec.base for _, token, spec in program.parameter_declarations()}
+    types = {name: spec.base for name, spec in program.parameter_types.items()}
     added = [
         one_line(syntax, one.value)
         for one in program.statements("transformed parameters", "model")
