@@ -21,7 +21,6 @@ import signal
 import socket
 import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,7 +47,6 @@ STATISTICS: tuple[str, ...] = tuple(stanli.SAMPLER_COLUMNS)
 
 # The compiler inside the engine is one OCaml runtime, which serves one thread at a time.
 _compiler_lock = threading.Lock()
-_compiled: OrderedDict[str, str] = OrderedDict()
 
 
 class CompilerMessageError(Exception):
@@ -175,6 +173,7 @@ def runnable(source: str) -> str:
         return mir
 
 
+@functools.lru_cache(maxsize=64)
 def compile_program(source: str) -> str:
     """Compile a program with stanc and return its intermediate code; results are cached.
 
@@ -184,14 +183,10 @@ def compile_program(source: str) -> str:
         The program is not legal Stan; the text is stanc's message, with its line and caret.
     """
     with _compiler_lock:
-        if source not in _compiled:
-            try:
-                _compiled[source] = plainly_named(stanli.stan_to_mir(source))
-            except RuntimeError as cause:
-                raise CompilerMessageError(str(cause).strip()) from cause
-            while len(_compiled) > 64:
-                _compiled.popitem(last=False)
-        return _compiled[source]
+        try:
+            return plainly_named(stanli.stan_to_mir(source))
+        except RuntimeError as cause:
+            raise CompilerMessageError(str(cause).strip()) from cause
 
 
 def warning(recipe: Recipe) -> str:
@@ -211,23 +206,18 @@ def warning(recipe: Recipe) -> str:
     return "\n".join(str(one.message) for one in caught)
 
 
+def _model(recipe: Recipe) -> Any:
+    mir = runnable(recipe.source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return stanli.Model(mir=mir, data=recipe.data)
+
+
 class _Models(threading.local):
     """The last four models of this thread; a handle must not be used by two calls at once."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[str, Any] = OrderedDict()
-
-    def get(self, recipe: Recipe) -> Any:
-        model = self.kept.pop(recipe.key, None)
-        if model is None:
-            mir = runnable(recipe.source)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                model = stanli.Model(mir=mir, data=recipe.data)
-        self.kept[recipe.key] = model
-        while len(self.kept) > 4:
-            self.kept.popitem(last=False)
-        return model
+        self.get = functools.lru_cache(maxsize=4)(_model)
 
 
 _models = _Models()
