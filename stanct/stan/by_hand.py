@@ -25,15 +25,7 @@ from stanct.stan.walks import terms_of_sum
 
 
 class ByHand:
-    """Finds what is no sum of densities in one program.
-
-    Parameters
-    ----------
-    densities
-        The densities of the program.
-    explained
-        Terms of which nothing is to be said.
-    """
+    """Finds what is no sum of densities in one program, but for terms that are explained."""
 
     def __init__(self, densities: Densities, explained: Iterable[Range] = ()) -> None:
         self._explained = frozenset(explained)

@@ -100,17 +100,9 @@ def _atom(expression: str) -> str:
 class ParameterWriter:
     """Writes the statements that turn the unconstrained vector into parameters.
 
-    Attributes
-    ----------
-    syntax, shapes, scope
-        Syntax and shapes of the program, and the variables that bounds and sizes may name.
-    prefix
-        Prefix of every name that stanct adds to the program.
-    functions
-        Library functions, without prefix, that the statements call. The set is filled as the
-        statements are written.
-    jacobian
-        Whether the statements add to the log Jacobian.
+    `scope` has the variables that bounds and sizes may name. `functions` collects the library
+    functions that the statements call, without prefix. With `jacobian` they add to the log
+    Jacobian.
     """
 
     syntax: Syntax
@@ -203,10 +195,7 @@ class ParameterWriter:
         return self.syntax.source.error(self.syntax.start(token), message)
 
     def _vectorises(self, spec: TypeSpec) -> bool:
-        """Return whether a type can be transformed as a vector.
-
-        This holds for one-dimensional arrays of reals with scalar bounds.
-        """
+        """Return whether a type is a one-dimensional array of reals with scalar bounds."""
         if spec.base != "real" or len(spec.array) != 1:
             return False
         bounds = [self.shapes.shape(bound, self.scope) for bound in spec.constraints.values()]
@@ -234,10 +223,7 @@ class ParameterWriter:
         *,
         scoped: bool,
     ) -> list[str]:
-        """Give the unconstrained values a name of their own if the lines would be too long.
-
-        `scoped` means that the lines are already in a scope of their own.
-        """
+        """Give the unconstrained values a name of their own if the lines would be too long."""
         lines = write(source)
         alone = len(lines) < 2 and self.jacobian
         if alone or max(map(len, lines)) + _MARGIN <= WIDTH:
@@ -271,10 +257,7 @@ class ParameterWriter:
     def _one(
         self, target: str, spec: TypeSpec, start: str, behind: str, indices: tuple[str, ...]
     ) -> list[str]:
-        """Write one parameter, or one element of an array.
-
-        The value is computed from elements `start` to `behind` − 1 of the unconstrained vector.
-        """
+        """Write a parameter, or an element of an array, from elements `start` to `behind` − 1."""
         dims = [self.syntax.text(size) for size in spec.dims]
         if spec.base in _COMPLEX:
             return self._complex(target, spec.base, dims, start, behind)
@@ -358,11 +341,7 @@ class ParameterWriter:
         return f"{self.prefix}x[{start} : {_before(behind)}]"
 
     def bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
-        """Return the transform's function and its bounds, for one element of an array.
-
-        There are separate functions for a real, a vector with scalar bounds, and a vector with
-        vector bounds.
-        """
+        """Return the transform's function and its bounds, for one element of an array."""
         if "lower" in spec.constraints and "upper" in spec.constraints:
             function, keys = "lower_upper_bound", ("lower", "upper")
         elif "lower" in spec.constraints:

@@ -33,10 +33,7 @@ _COLUMNS = frozenset(
 
 @dataclass
 class Counts:
-    """The sums of constants that a generated program needs.
-
-    `last_argument` fills `sums`, a mapping from the name of each sum to its Stan expression.
-    """
+    """The sums of constants that a generated program needs, from names to Stan expressions."""
 
     syntax: Syntax
     shapes: Shapes
@@ -94,10 +91,10 @@ class Counts:
     def last_argument(
         self, function: str, arguments: Sequence[str], statement: Statement
     ) -> str | None:
-        """Return the name of the sum that stanct's version of a mass function needs.
+        """Return the name of the sum that stanct's version of a mass function needs, or None.
 
-        None if Stan's own function has to stay. The variate is the first argument. The statement is
-        the one that calls the function, or the loop for all turns of which it is called once.
+        The variate is the first argument, and the statement the one that calls the function, or the
+        loop for all turns of which it is called once.
         """
         conditions = self._conditions.get(id(statement))
         if function not in _FUNCTIONS or conditions is None:

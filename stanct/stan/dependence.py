@@ -73,15 +73,7 @@ class _Seen:
 class Dependence:
     """The parameters and data on which each statement of one program's model depends.
 
-    Parameters
-    ----------
-    program
-        The program.
-
-    Raises
-    ------
-    ProgramError
-        An annotation cannot be read or belongs to no statement.
+    Raises `ProgramError` for an annotation that cannot be read or belongs to no statement.
     """
 
     def __init__(self, program: Program) -> None:

@@ -19,15 +19,9 @@ _LOOK = "look_"
 class Block:
     """A parameter of the user's that can be sampled in two forms.
 
-    Attributes
-    ----------
-    values
-        The variable whose elements have location and scale: the parameter itself in its centred
-        form, and what it defines in its non-centred one.
-    centred
-        Whether the user wrote the centred form.
-    parts
-        Location and scale; None where they are not known element by element.
+    `values` is the variable whose elements have location and scale: the parameter itself in its
+    centred form, and what it defines in its non-centred one. `centred` says which of them the user
+    wrote.
     """
 
     name: str

@@ -258,10 +258,9 @@ class HalfPriors:
         return tuple(sorted(self._densities.roots(names)))
 
     def _is_censored(self, name: str, density: Density, depends: Sequence[str]) -> bool:
-        """Return whether a parameter represents a censored observation.
+        """Return whether a parameter represents a censored observation, and occurs nowhere else.
 
-        Such a parameter occurs nowhere else in the model. The mass outside of its bounds is left
-        out on purpose, because the mass inside is what was observed. That is not so where a density
+        The mass outside of its bounds is then left out on purpose. That is not so where a density
         of constants is cut off at a parameter with a prior.
         """
         if not self._depends(density, ()) and set(depends) <= self._densities.in_variates:
@@ -364,8 +363,8 @@ class HalfPriors:
     def _of_elements(self, density: Density, cut: Cut) -> HalfPrior | None:
         """Return the half prior of elements of an ordered vector that have priors of their own.
 
-        There is mass outside of the order for certain only where each of several elements has mass
-        everywhere, and where nothing is said of their differences.
+        There is mass outside of the order for certain only where several elements have mass
+        everywhere, and nothing is said of their differences.
         """
         seen, name, family = self._densities, cut.name, FAMILIES[density.family]
         if family.low_argument is not None or name in seen.by_hand:

@@ -39,15 +39,9 @@ _LEAVES = ("break", "continue", "return")
 class Hierarchy:
     """A parameter with a prior whose scale is a parameter.
 
-    Attributes
-    ----------
-    statement, loop, line
-        The statement that gives it its prior, at the top of the model or in this loop there, and
-        its line in the user's file.
-    walk
-        How elements follow from those before them; None where they are independent.
-    parts
-        Location and scale of the elements; None where they have a covariance matrix.
+    `statement` gives it its prior, at the top of the model or in this `loop` there. `walk` says how
+    elements follow from those before them, and `parts` are None where they have a covariance
+    matrix.
     """
 
     name: str

@@ -31,10 +31,7 @@ _SINGLE = frozenset({"hypergeometric", "wiener"})
 
 @dataclass(frozen=True, slots=True)
 class LiftableTerm:
-    """A density of scalars that can be moved out of its loops, outermost first.
-
-    Arguments of the function begin with the variate.
-    """
+    """A density of scalars that can be moved out of its loops, outermost first."""
 
     statement: Statement
     nest: tuple[Compound, ...]
@@ -46,15 +43,9 @@ class LiftableTerm:
 class ModelLoops:
     """Analysis of the loops of a model block. It makes no edits.
 
-    Attributes
-    ----------
-    data
-        Names of data and transformed data.
-    seen, path
-        By the `id` of a statement, the variables that it can see, and the compound statements
-        around it, outermost first.
-    terms
-        Densities that can leave their loops, in the order of the text.
+    `data` has the names of data and transformed data. `seen` and `path` have, by the `id` of a
+    statement, the variables that it sees and the compound statements around it, outermost first.
+    `terms` are the densities that can leave their loops.
     """
 
     def __init__(self, rewriter: Rewriter) -> None:
@@ -196,8 +187,7 @@ class ModelLoops:
     def _is_settled(self, name: str, loop: Compound, statement: Statement) -> bool:
         """Return whether a container has its final values where a statement reads them.
 
-        This holds if each iteration assigns at most its own element, before the statement. The
-        container then holds the values that the density reads after the loop as well.
+        Each iteration then assigns at most its own element, before the statement.
         """
         own = [name, "[", self._syntax.loop_variable(loop), "]"]
         for inner in walk(loop.body):

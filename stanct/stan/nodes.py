@@ -29,16 +29,9 @@ class Range(NamedTuple):
 class TypeSpec:
     """A sized or unsized type as written.
 
-    Attributes
-    ----------
-    base, elements
-        Name of the base type, such as `real`, `simplex` or `tuple`; the components of a tuple.
-    array, dims
-        The sizes in `array[...]` and after the base type; empty ranges if unsized.
-    constraints
-        Mapping from `lower`, `upper`, `offset` and `multiplier` to the tokens of the expression.
-    base_range
-        Tokens of the base type, its constraint and its sizes, without `array[...]`.
+    `elements` are the types of a tuple. `array` and `dims` are the sizes in `array[...]` and after
+    the base type, empty ranges if unsized. `constraints` maps `lower`, `upper`, `offset` and
+    `multiplier` to the tokens of the expression. `base_range` has the type without `array[...]`.
     """
 
     base: str

@@ -35,10 +35,10 @@ _MANY = 10
 
 @dataclass(frozen=True, eq=False)
 class Lack:
-    """The log of a factor that a prior lacks; NaN if unknown.
+    """The log of a factor that a prior lacks, and what one element lacks; NaN if unknown.
 
-    `statement` is that of the prior, None for one without. `is_open` says whether it is a constant
-    whose value the program's text does not tell. `each` is what one element lacks, if known.
+    `statement` is that of the prior, if there is one. `is_open` says whether the text does not tell
+    the value.
     """
 
     statement: Statement | None
@@ -51,8 +51,8 @@ class Lack:
 class OwnConstant:
     """A term that adds a constant to the target; NaN if its value cannot be read.
 
-    `is_fixed` says whether no parameter stands in it. `count` is the whole number by which the term
-    begins, as a factor; 0 if there is none.
+    `is_fixed` says whether no parameter stands in it, and `count` is the whole number by which it
+    begins as a factor; 0 if there is none.
     """
 
     statement: Statement
@@ -66,15 +66,7 @@ def unknown(_text: str) -> None:
 
 
 class OwnConstants:
-    """Finds the constants of one program.
-
-    Parameters
-    ----------
-    densities
-        The densities of the program.
-    known
-        Tells numbers that stand in the data.
-    """
+    """Finds the constants of one program; `known` tells numbers that stand in the data."""
 
     def __init__(self, densities: Densities, known: Numbers = unknown) -> None:
         self._known = known

@@ -32,13 +32,8 @@ _BLOCKS = ("functions", "data", "transformed data", "parameters", "transformed p
 class Pointwise:
     """The program, with the user's data and parameters, and what it computes.
 
-    Attributes
-    ----------
-    log_prior
-        Name of the generated quantity with the log prior.
-    log_likelihood
-        Names of the vectors of log likelihoods, by the observed data variable. Empty if some
-        likelihood term is not a sum over observations that can be told apart.
+    `log_prior` is a generated quantity, and `log_likelihood` the vectors of log likelihoods by the
+    observed variable: empty if some term is not a sum over observations that can be told apart.
     """
 
     code: str

@@ -13,17 +13,11 @@ _DENSITY = re.compile(r"(\w+)_lu?pdf")
 
 
 class Parts(NamedTuple):
-    """Location and scale of a hierarchy's elements.
+    """Location and scale of a hierarchy's elements, as expressions with their ranks.
 
-    Attributes
-    ----------
-    size
-        The number of elements as an expression; None for a scalar.
-    head, element
-        What stands in the parentheses of the `for` over the elements, and the index there. Without
-        a loop `head` is None.
-    location, scale, ranks
-        Expressions, of one element in a loop, of all elements without one, and their ranks.
+    `size` is the number of elements, None for a scalar. `head` is what stands in the parentheses of
+    the `for` over the elements, and `element` the index there. Without a loop `head` is None, and
+    location and scale are those of all elements.
     """
 
     size: str | None

@@ -60,16 +60,9 @@ def _factor(weight: str) -> str:
 class Rewriter:
     """Collects the edits of one generated program.
 
-    Attributes
-    ----------
-    edits, word_edits
-        Changes of the expanded text, and those that replace words inside expressions.
-    functions
-        Library functions, without prefix, that the new code calls.
-    braced
-        First tokens of statements around which other edits put braces.
-    counts
-        Collects the constants of counts that are computed once; None if each call computes them.
+    `word_edits` replace words inside expressions, and `functions` are the library functions,
+    without prefix, that new code calls. `braced` has the first tokens of statements around which
+    other edits put braces. `counts` collects constants of counts that are computed once.
     """
 
     program: Program
@@ -188,11 +181,7 @@ class Rewriter:
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
 
     def _align(self, start: int, opening: int, closing: int, moved: int) -> None:
-        """Move lines that continue an expression at or beyond its first column, as that one moves.
-
-        The first column moves by `moved` characters to the right. The offsets are those of the
-        statement, and of the expression's beginning and end.
-        """
+        """Move lines that continue an expression at or beyond its first column as it moves."""
         text = self.program.expanded
         if "\n" in text[start:opening]:
             return
@@ -227,9 +216,8 @@ class Rewriter:
     def room(self, statement: Statement, edits: list[Edit]) -> tuple[str, str, str]:
         """Make room for several statements in the place of one.
 
-        Returns the text before the first statement, the indentation of the others, and the text
-        after the last one. The texts are braces if the original statement was the body of a loop or
-        a branch.
+        Returns the text before the first, the indentation of the others, and the text after the
+        last. The texts are braces if the statement was the body of a loop or a branch.
         """
         start, text = self._syntax.start(statement.tokens.first), self.program.expanded
         indent = self.indent(start)

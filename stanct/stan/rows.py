@@ -62,17 +62,10 @@ class Form(NamedTuple):
 class Rows:
     """The rows of one sum, and how its statements use the variables around it.
 
-    Attributes
-    ----------
-    count
-        The number of rows as a Stan expression; empty before the first statement.
-    uses
-        Mapping from each variable to its uses: `"slice"` of a whole variable and `"index"` of
-        `X[:, 2]` where some rows can be read alone, `"row"` in a loop over rows, and `"whole"`.
-    local
-        Variables that have only the rows of a slice.
-    assigned
-        Variables from outside of a loop that its rows assign.
+    `count` is the number of rows in Stan, empty before the first statement. `uses` has those of
+    each variable: `"slice"` of a whole one and `"index"` of `X[:, 2]` where some rows can be read
+    alone, `"row"` in a loop over rows, and `"whole"`. Those in `local` have only the rows of a
+    slice, and those in `assigned` are from outside of a loop that assigns them.
     """
 
     def __init__(self, program: Program, shapes: Shapes, start: str, end: str) -> None:

@@ -18,21 +18,11 @@ Cdf = Callable[..., float]
 class Family:
     """The support and the distribution function of one univariate family.
 
-    Attributes
-    ----------
-    cdf
-        Probability below x, given x and the family's arguments; None if Stan has no `_lcdf`.
-    low, high
-        Ends of the support that no argument sets.
-    low_argument, high_argument
-        Positions of the arguments that are the ends of the support.
-    centre
-        Position of the argument about which the family is symmetric.
-    standard
-        Whether the family is symmetric about 0 and takes no arguments.
-    period
-        Length of the circle on which the family is normalised; infinite on the line. There `cdf`
-        grows by 1 with each turn.
+    `cdf` is the probability below x, given x and the family's arguments; None if Stan has no
+    `_lcdf`. `low` and `high` are ends of the support that no argument sets, and `low_argument` and
+    `high_argument` the places of those that do. `centre` is the place of the argument about which
+    the family is symmetric, and a `standard` one is so about 0. On a circle of length `period`,
+    `cdf` grows by 1 with each turn.
     """
 
     cdf: Cdf | None

@@ -31,9 +31,8 @@ def touches_target(program: Program) -> bool:
 def redirect_reads(rewriter: Rewriter, added: str, collected: Mapping[str, str]) -> None:
     """Preserve the value of `target()` in the blocks; refuse functions that read it.
 
-    `added` is a Stan expression for the terms in Stan's target that are not in the accumulators,
-    empty if there are none. `collected` maps the name of a block to a Stan expression for the sum
-    of its accumulators, "0" if there are none.
+    `added` is what Stan's target has besides the accumulators, and `collected` the sum of these by
+    block, "0" if there are none.
     """
     syntax = rewriter.program.syntax
     for token in syntax.calls(syntax.block_range("functions"), lambda name: name == "target"):

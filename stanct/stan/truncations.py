@@ -60,26 +60,10 @@ class Cut:
 class HalfPrior:
     """A prior that has mass outside of the declared support.
 
-    Attributes
-    ----------
-    name
-        Name of the parameter.
-    density
-        Prior of the parameter.
-    where
-        Description of where the mass lies that is left out.
-    depends_on
-        Parameters on which the missing factor depends; empty if the factor is constant.
-    total
-        The missing factor in Stan, in all runs of the statement, or in each if the text says when
-        it runs; None if unknown.
-    value, remedy
-        See `omissions.Omission`.
-    truncation
-        Truncation to insert before the statement's semicolon, e.g. ` T[0, ]`; empty if `added`
-        normalises the prior, or if nothing does.
-    added
-        Statement that normalises the prior if no truncation does; otherwise empty.
+    `where` says where that mass lies, and `depends_on` has the parameters on which the missing
+    factor depends. `total` is the factor in Stan, of all runs of the statement, or of each if the
+    text says when it runs. It is normalised by a `truncation` before its semicolon, such as ` T[0,
+    ]`, or by the statement `added`. For `value` and `remedy` see `omissions.Omission`.
     """
 
     name: str

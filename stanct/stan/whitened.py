@@ -191,8 +191,7 @@ def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, st
 def _adjust_target(rewriter: Rewriter, added: str) -> bool:
     """Redirect log Jacobians to an accumulator, and preserve the value of `target()`.
 
-    Returns whether user-defined functions ending in `_lp` still add to Stan's own target. The
-    program then has to collect these terms, and `added` is the Stan expression for them.
+    Returns whether user-defined functions still add to Stan's own target, as `added` says in Stan.
     """
     adds = calls_of_lp_functions(rewriter.program)
     log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"

@@ -47,18 +47,11 @@ def refuse_impossible_bounds(
     prefix: str,
     once: Callable[[Recipe], Recipe],
 ) -> None:
-    """Raise an error that names a bound which cannot hold, if there is one.
+    """Raise `ProgramError` for a bound that cannot hold, if there is one.
 
-    Parameters
-    ----------
-    prefix, once
-        Beginning of names that the program does not have; what `computed_once` returns.
-
-    Raises
-    ------
-    ProgramError
-        A lower bound is not below the upper one, a bound is NaN, or infinite at the wrong end, an
-        offset is not finite, or a multiplier is not positive and finite.
+    A lower bound is not below the upper one, a bound is NaN, or infinite at the wrong end, an
+    offset is not finite, or a multiplier is not positive and finite. `once` is what `computed_once`
+    returns.
     """
     given = data.values
     known = {name: given[name] for name in program.data_names if name in given}

@@ -101,17 +101,11 @@ class Endless(NamedTuple):
 
 @dataclass(frozen=True)
 class _Space:
-    """Coordinates w of a density's space, of which some are e^x or log|x|, and the rest x.
+    """Coordinates w of a density's space, in which lines go through draws.
 
-    Lines go through draws in w. The density of w has the Jacobian of the map.
-
-    Attributes
-    ----------
-    density
-        The density of x.
-    opened, closed, exponents : shape (D,)
-        Whether w is e^x, and whether it is log|x|, in which lines do not change signs. And whether
-        it is a logarithm, so that its numbers end near 700.
+    They are e^x where `opened`, log|x| where `closed`, which changes no signs, and else x, shape
+    (D,). Those in `exponents` are logarithms, whose numbers end near 700. The density of w has the
+    Jacobian of the map.
     """
 
     density: Density

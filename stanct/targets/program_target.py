@@ -49,17 +49,9 @@ _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTAL
 class ProgramTarget:
     """A target given by a Stan program with its data, checked against each other.
 
-    Attributes
-    ----------
-    prefix
-        The prefix of every name that stanct adds to the program.
-    written
-        The program as the user wrote it, where `program` is another form of it.
-    made
-        Arguments of `stanct.temper` that were not its defaults, name to value.
-    flexible
-        Whether a run that fits its own base may sample another form of the program, which has the
-        same posterior and the same log Z.
+    `written` is the program as the user wrote it, where `program` is another form of it, and a
+    `flexible` one may be sampled in other forms, with the same posterior and log Z. `made` has the
+    arguments of `stanct.temper` that were not its defaults.
     """
 
     program: Program
