@@ -70,14 +70,9 @@ class CmdStan:
 
     @classmethod
     def here(cls, *, opencl: bool | tuple[int, int] = False) -> CmdStan:
-        """Return the engine with this machine's CmdStan.
+        """Return the engine with this machine's CmdStan; ``opencl=True`` is the first device.
 
-        With ``opencl=True`` it takes the first GPU, or else the first OpenCL device.
-
-        Raises
-        ------
-        EngineError
-            CmdStan, cmdstanpy or an OpenCL device is missing.
+        Raises `EngineError` if CmdStan, cmdstanpy or an OpenCL device is missing.
         """
         require_cmdstanpy()
         home = find()
@@ -88,11 +83,8 @@ class CmdStan:
     def compiled(self, source: str) -> Path:
         """Return the executable of a program, from the cache if it was built before.
 
-        Raises
-        ------
-        EngineError
-            stanc or the C++ compiler rejects the program; the error has its message. Or someone
-            else could have written the executable that is in the cache.
+        Raises `EngineError`, with the message, if stanc or the C++ compiler rejects the program, or
+        someone else could have written the executable that is in the cache.
         """
         flags = self._flags(source)
         optimise = self.optimise and not self.opencl
@@ -119,15 +111,9 @@ class CmdStan:
     ) -> Adapted:
         """Warm up NUTS chains: step size and diagonal metric by Stan's windows.
 
-        Parameters
-        ----------
-        recipe, positions : shape (chains, dimension)
-            A program whose parameters are all unconstrained, and starts.
-        shapes
-            Shape of each of the program's parameters by name, in their order. Parameters are
-            scalars, vectors and matrices.
-        seed
-            Chain c uses Stan's random stream of this seed and chain id c + 1.
+        All parameters of the program are unconstrained scalars, vectors and matrices, of `shapes`
+        by name in their order, and begin at `positions`, shape (chains, dimension). Chain c uses
+        Stan's random stream of the seed and chain id c + 1.
         """
         with self._run(
             recipe,
@@ -187,8 +173,7 @@ class CmdStan:
     ) -> tuple[DrawBlock, int]:
         """Run NUTS chains; return their draws and the gradients spent, warm-up included.
 
-        The parameters are as in `adapt`, but for `inits`, the values of the program's parameters
-        by name at which each chain begins.
+        `inits` are the values of the program's parameters by name at which each chain begins.
         """
         with self._run(
             recipe,

@@ -43,14 +43,8 @@ class Bridge:
     """Meng & Wong's (1996) optimal bridge between draws of p and of a normalised q.
 
     With s₁ the share of p's effective draws, Z solves Z = mean_q[f_q] / mean_p[f_p], where
-    f_q = r / (s₁ r + s₀ Z), f_p = 1 / (s₁ r + s₀ Z) and r = p/q. Both are bounded.
-
-    Parameters
-    ----------
-    log_ratio : shape (chains, draws)
-        log p − log q at draws of p, in the order of the chains.
-    base_log_ratio : shape (base draws,)
-        log p − log q at independent draws of q; −inf where p vanishes.
+    f_q = r / (s₁ r + s₀ Z), f_p = 1 / (s₁ r + s₀ Z) and r = p/q. Both are bounded. log r has shape
+    (chains, draws) at draws of p, and (base draws,) at those of q, where it is −inf if p vanishes.
     """
 
     log_ratio: Array

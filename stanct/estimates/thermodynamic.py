@@ -30,28 +30,17 @@ STRATA, FEWEST = 100, 20
 def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidence:
     """Log Z by thermodynamic integration along the draws of a continuous path or of a ladder.
 
-    The Rao–Blackwell curve s(β) of E_β[δ] is integrated on its own. The difference δ − s(β) is
-    averaged over strata of draws with neighbouring β, or over rungs, and integrated over those. The
-    curve s only smooths, and its own error cancels. On a ladder, the widths are those of the
-    trapezoidal rule. The error of the discretisation is the change of the result when strata are
-    joined in pairs.
+    β of each draw has shape (chains, draws). The Rao–Blackwell curve s(β) of E_β[δ] is integrated
+    on its own. The difference δ − s(β) is averaged over strata of draws with neighbouring β, or
+    over rungs, and integrated over those. The curve s only smooths, and its own error cancels. On a
+    ladder, the widths are those of the trapezoidal rule. The error of the discretisation is the
+    change of the result when strata are joined in pairs.
 
     Draws in the first stratum of a continuous path, or on the first rung, tell nothing: near β = 0,
     δ has a heavy tail where the base is wider than the target, and its mean need not even exist. Up
     to the end of the stratum, or up to the second rung, the Rao–Blackwell estimate of log z stands
-    in place of the integral, and its error is added.
-
-    Parameters
-    ----------
-    beta : shape (chains, draws)
-        β at which each draw was made.
-
-    Returns
-    -------
-    Evidence
-        `std_error` combines the larger of the within-chain and between-chain errors with the errors
-        of the discretisation and of q(S), the base's mass inside the target's support. Without
-        draws at β > 0, log Z is NaN and its error infinite.
+    in place of the integral, and its error is added, as is that of q(S), the base's mass inside the
+    target's support. Without draws at β > 0, log Z is NaN and its error infinite.
     """
     bias, inside = estimator.bias, np.isfinite(estimator.delta)
     if isinstance(bias, LadderBias):

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stanct.common.errors import ProgramError
 from stanct.stan.nodes import MATRIX_TYPES
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import Range, Syntax, TypeSpec
@@ -179,7 +178,8 @@ class ParameterWriter:
     def _check(self, name: str, name_token: int, spec: TypeSpec) -> None:
         wrong = {"int": "an integer", "void": "void"}.get(spec.base)
         if wrong:
-            raise self._refuse(name_token, f"`{name}` is {wrong}, which Stan cannot sample.")
+            told = f"`{name}` is {wrong}, which Stan cannot sample."
+            raise self.syntax.error(name_token, told)
         needed = 0
         if spec.base in MATRIX_TYPES - _SQUARE - {"cholesky_factor_cov"}:
             needed = 2
@@ -187,12 +187,9 @@ class ParameterWriter:
             needed = 1
         sizes = (*spec.array, *spec.dims)
         if len(spec.dims) < needed or any(size.first >= size.stop for size in sizes):
-            raise self._refuse(name_token, f"`{name}` is declared without its sizes.")
+            raise self.syntax.error(name_token, f"`{name}` is declared without its sizes.")
         for element in spec.elements:
             self._check(name, name_token, element)
-
-    def _refuse(self, token: int, message: str) -> ProgramError:
-        return self.syntax.source.error(self.syntax.start(token), message)
 
     def _vectorises(self, spec: TypeSpec) -> bool:
         """Return whether a type is a one-dimensional array of reals with scalar bounds."""
@@ -342,25 +339,19 @@ class ParameterWriter:
 
     def bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
         """Return the transform's function and its bounds, for one element of an array."""
-        if "lower" in spec.constraints and "upper" in spec.constraints:
-            function, keys = "lower_upper_bound", ("lower", "upper")
-        elif "lower" in spec.constraints:
-            function, keys = "lower_bound", ("lower",)
-        elif "upper" in spec.constraints:
-            function, keys = "upper_bound", ("upper",)
-        else:
+        keys = tuple(side for side in ("lower", "upper") if side in spec.constraints)
+        function = f"{'_'.join(keys)}_bound"
+        if not keys:
             function, keys = "offset_multiplier", ("offset", "multiplier")
         default = {"offset": "0", "multiplier": "1"}
         own_rank = spec.rank - len(spec.array)
-        texts: list[str] = []
-        containers: list[bool] = []
-        for key in keys:
-            bound = spec.constraints.get(key)
-            text, rank = default.get(key, ""), 0
-            if bound is not None:
-                text, rank = self._bound(bound, spec, indices)
-            texts.append(text)
-            containers.append(rank > 0)
+        found = [
+            self._bound(spec.constraints[key], spec, indices)
+            if key in spec.constraints
+            else (default[key], 0)
+            for key in keys
+        ]
+        texts, containers = [text for text, _ in found], [rank > 0 for _, rank in found]
         if any(containers) and own_rank > 0:
             size = self.element_size(spec)
             texts = [
@@ -379,8 +370,8 @@ class ParameterWriter:
         if spec.rank == 0:
             return text, 0
         if shape is None and len(indices) > _MOST_INDICES:
-            raise self.syntax.source.refusal(
-                self.syntax.start(bound.first),
+            raise self.syntax.refusal(
+                bound.first,
                 "a bound of unknown shape",
                 f"Whether the bound `{text}` is a scalar or a container cannot be told.",
                 "Let a function of your own return it, whose type then tells.",

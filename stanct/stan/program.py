@@ -52,6 +52,11 @@ class Declaration:
     path: str
     spec: TypeSpec = field(repr=False, compare=False)
 
+    def written(self, syntax: Syntax) -> str:
+        """Return the type as it is written, on one line."""
+        array = f"array[{', '.join(self.array_dims)}] " if self.array_dims else ""
+        return array + " ".join(syntax.text(self.spec.base_range).split())
+
     def error(self, message: str, remedy: str) -> ProgramError:
         """Build the error that points at the name."""
         place = {"path": self.path, "line": self.line, "column": self.column}
@@ -116,15 +121,12 @@ class Program:
         ProgramError
             The file is missing or not text, has no parameters, or cannot be read as Stan.
         """
-        file = Path(path)
+        file, given = Path(path), os.fspath(path)
         try:
             if file.is_dir():
-                told = (
-                    "This is a folder." if os.fspath(path) else "There is no program in empty text."
-                )
                 raise ProgramError(
-                    told,
-                    path=os.fspath(path) or None,
+                    "This is a folder." if given else "There is no program in empty text.",
+                    path=given or None,
                     remedy="Pass the path of a .stan file, or the text of a program.",
                 )
             source = file.read_text(encoding="utf-8-sig")  # editors of Windows begin with a mark

@@ -154,6 +154,7 @@ class _Writer:
         words = (token.text for token in program.syntax.tokens)
         self.words = {re.sub("_lp[dm]f$", "", word) for word in words}
         self.prefix = free_prefix("row_", program.syntax)
+        self.rewriter = Rewriter(program, self.prefix, self.shapes)
         self.start, self.end = self._free("start"), self._free("end")
         self.sum = self._free("log_p")
         self.model = program.blocks["model"]
@@ -383,9 +384,12 @@ class _Writer:
         text = rewriter.text(*self.syntax.span(statement.tokens))
         return textwrap.dedent(self._indent(statement) + text)
 
+    def _indent(self, statement: Statement) -> str:
+        return self.rewriter.indent(self.syntax.start(statement.tokens.first))
+
     def _replace(self, statement: Statement, part: _Part, call: str, indent: str) -> None:
         """Put the call in the place of a statement, with what stays in the model before it."""
-        rewriter = Rewriter(self.program, self.prefix, self.shapes)
+        rewriter = self.rewriter
         self.edits += [rewriter.removal(one) for one in part.definitions]
         before = ""
         if part.left:
@@ -399,11 +403,6 @@ class _Writer:
         lead, _, tail = rewriter.room(statement, self.edits) if before else ("", "", "")
         span = self.syntax.span(statement.tokens)
         self.edits.append(Edit(*span, f"{lead}{before}{call.lstrip()}{tail}"))
-
-    def _indent(self, statement: Statement) -> str:
-        line = self.program.expanded[: self.syntax.start(statement.tokens.first)]
-        line = line[line.rfind("\n") + 1 :]
-        return line[: len(line) - len(line.lstrip())]
 
 
 def _unsized(spec: TypeSpec) -> str:

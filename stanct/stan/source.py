@@ -90,8 +90,8 @@ class SourceText:
         self, offset: int, reason: str, message: str, remedy: str | None = None
     ) -> UnsupportedError:
         """Build the error for legal code at `offset` that cannot be transformed."""
-        place = self.place(offset)
-        return UnsupportedError(message, reason=reason, remedy=remedy, **asdict(place))
+        place = asdict(self.place(offset))
+        return UnsupportedError(message, reason=reason, remedy=remedy, **place)
 
 
 class _Expander:
@@ -117,11 +117,8 @@ class _Expander:
             found, included = self._read(name, path, place)
             key = str(found)
             if key in chain or len(chain) > _DEEPEST_INCLUDE:
-                raise _error_at(
-                    place,
-                    f"`{name}` includes itself.",
-                    "Remove the circular #include.",
-                )
+                told = f"`{name}` includes itself."
+                raise _error_at(place, told, "Remove the circular #include.")
             self.add(included, found, (*chain, key))
             start = match.end()
         self._append(file, start, len(file.text))
@@ -152,11 +149,4 @@ class _Expander:
 
 
 def _error_at(place: Place, message: str, remedy: str | None) -> ProgramError:
-    return ProgramError(
-        message,
-        path=place.path,
-        line=place.line,
-        column=place.column,
-        excerpt=place.excerpt,
-        remedy=remedy,
-    )
+    return ProgramError(message, remedy=remedy, **asdict(place))

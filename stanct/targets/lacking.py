@@ -82,15 +82,10 @@ def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> Lackin
 
 
 def refuse_losses(program: Program, recipe: Recipe) -> None:
-    """Raise an error where the embedded engine would leave out the user's variables.
+    """Raise `LackingError` where the embedded engine would leave out the user's variables.
 
     Of a program whose transformed parameters or generated quantities it cannot run, the engine
     computes the parameters alone, and says so in a warning.
-
-    Raises
-    ------
-    LackingError
-        The engine would leave out all variables but the parameters.
     """
     message = embedded.warning(recipe)
     if "unavailable" in message:

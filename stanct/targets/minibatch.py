@@ -75,12 +75,9 @@ def program_batches(
 ) -> Batches:
     """Cut a program's data into random shards and check that they add up.
 
-    Raises
-    ------
-    DataError, ProgramError, SamplingError
-        The size is not declared, or an array depends on it in a way that cannot be cut; a
-        statement, with its place, does not add up over the observations; or there are too few
-        observations, or the log density cannot be checked or split.
+    Raises `DataError` or `ProgramError` at a size that is not declared, an array that cannot be
+    cut, or a statement that does not add up over the observations; and `SamplingError` if there are
+    too few, or the log density cannot be checked or split.
     """
     cutter = _Cutter(target, minibatch.observations)
     cutter.check(rng)
@@ -256,10 +253,8 @@ class _Cutter:
 def _axes(program: Program, name: str) -> dict[str, int]:
     """Map each data array with a dimension of the named size to the axis of that dimension.
 
-    Raises
-    ------
-    DataError
-        There is no such size, no array has it, or a variable depends on it in another way.
+    Raises `DataError` if there is no such size, no array has it, or one depends on it in another
+    way.
     """
     sizes = {d.name: d for d in program.data if d.type == "int" and not d.array_dims}
     if name not in sizes:

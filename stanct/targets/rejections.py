@@ -36,14 +36,8 @@ _ENGINE = re.compile(r"^stanli [\w ]+: ")
 def refuse_rejection(program: Program, data: StanData, density: Density, *, failed: bool) -> None:
     """Raise an error with Stan's words if Stan rejects the program at every point that is tried.
 
-    Unless a fit has `failed`, the error is raised only where Stan says the same at all points, so
-    that no other point can be expected to be better.
-
-    Raises
-    ------
-    ProgramError
-        Stan rejects all points, or the log density is infinite or NaN at all of them after a fit
-        has failed.
+    Unless a fit has `failed`, it is raised only where Stan says the same at all points, so that no
+    other point can be expected to be better; after that, also where the log density is not finite.
     """
     told: list[str] = []
     end = time.monotonic() + _SECONDS
