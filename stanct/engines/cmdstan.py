@@ -274,30 +274,21 @@ def _terminate(processes: list[int]) -> None:
     time.sleep(0.05)
 
 
-def _processes(argument: str, *, part: bool = False) -> list[int]:
-    """Other processes with an argument, or with one of which this is a part."""
-    return [
-        process
-        for process, words in _commands()
-        if process != os.getpid() and (argument in words or (part and argument in "\0".join(words)))
-    ]
-
-
-def _commands() -> Iterator[tuple[int, list[str]]]:
-    """Processes with their arguments, where the system lists them under /proc or by `ps`."""
-    if Path("/proc/self/cmdline").exists():
-        for place in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                yield (
-                    int(place.parent.name),
-                    place.read_bytes().decode(errors="replace").split("\0"),
-                )
-        return
+def _processes(text: str) -> list[int]:
+    """Other processes with a text in their arguments, as /proc or `ps` tells."""
+    found = list[tuple[int, str]]()
     with contextlib.suppress(OSError):
-        listed = subprocess.run(["ps", "-Aww", "-o", "pid=,args="], capture_output=True, text=True)
-        for line in listed.stdout.splitlines():
-            process, *words = line.split()
-            yield int(process), words
+        if Path("/proc/self/cmdline").exists():
+            for place in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    told = place.read_bytes().decode(errors="replace")
+                    found.append((int(place.parent.name), told))
+        else:
+            command = ["ps", "-Aww", "-o", "pid=,args="]
+            listed = subprocess.run(command, capture_output=True, text=True).stdout
+            lines = (line.split(maxsplit=1) for line in listed.splitlines())
+            found += [(int(process), *told) for process, *told in lines if told]
+    return [process for process, told in found if text in told and process != os.getpid()]
 
 
 def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:
@@ -308,7 +299,7 @@ def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:
             result(built)
         except KeyboardInterrupt as stop:
             while not built.done():  # another try may follow the first
-                _terminate(_processes(workshop.name, part=True))
+                _terminate(_processes(workshop.name))
             stop.add_note("CmdStan was compiling a program, which takes about a minute once.")
             raise
 

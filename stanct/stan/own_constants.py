@@ -120,8 +120,7 @@ class OwnConstants:
                     value, is_open = self._product(sizes)
                     opened |= is_open
                     return value
-            text = ast.unparse(node)
-            number = self._known(text)
+            number = self._known(text := ast.unparse(node))
             opened |= number is None
             return _arbitrary(text) if number is None else number
 

@@ -51,8 +51,8 @@ def _among_sums_of_zero(seen: Densities, density: Density, base: str) -> tuple[s
     """What a normal density lacks among vectors that sum to zero: √(2π) times its scale."""
     text = seen.syntax.text
     bare = density.variate.stop - density.variate.first == 1
-    ranks = [seen.shapes.shape(one, density.scope) for one in density.arguments]
-    alike = all(rank is not None and rank.rank == 0 for rank in ranks)
+    shapes = [seen.shapes.shape(one, density.scope) for one in density.arguments]
+    alike = all(shape is not None and shape.rank == 0 for shape in shapes)
     centred = density.family == "std_normal" or (
         density.family == "normal" and constant(text(density.arguments[0])) == 0
     )
@@ -71,8 +71,6 @@ def _among_sums_of_zero(seen: Densities, density: Density, base: str) -> tuple[s
     value = 0.5 * math.log(2 * math.pi)
     if None not in numbers:
         value += sum(math.log(number) for number in numbers if number and number > 0)
-        return f"log Z is too {'small' if value > 0 else 'large'} by {abs(value):.4f}", {
-            "term": term, "correction": term, "value": value, "remedy": remedy,
-        }  # fmt: skip
-    known = {"term": term, "correction": term, "remedy": remedy}
-    return "log Z is off by a constant", known
+        said = f"log Z is too {'small' if value > 0 else 'large'} by {abs(value):.4f}"
+        return said, {"term": term, "correction": term, "value": value, "remedy": remedy}
+    return "log Z is off by a constant", {"term": term, "correction": term, "remedy": remedy}

@@ -159,17 +159,14 @@ class _Reader:
 
     def _start(self, inside: Range) -> int | None:
         """First number of a slice, 1 where it is left out."""
-        ends = self.syntax.split(inside, ":")
-        if len(ends) == 2 and ends[0].first == ends[0].stop:
+        if self.syntax.word(inside.first) == ":":
             return 1
         found = self._slice(inside)
         return None if found is None else found[0]
 
     def _ends(self, last: Range, ahead: int) -> bool:
         """Whether an index that ends there, with so much added, ends at the last element."""
-        words, size = self.syntax.words(last), self.syntax.words(self.size)
-        if words[:1] == ["("] and words[-1:] == [")"]:
-            words = words[1:-1]
+        words, size = self.syntax.words(self.syntax.bare(last)), self.syntax.words(self.size)
         return words in ([], size) if ahead == 0 else words == [*size, "-", str(ahead)]
 
 

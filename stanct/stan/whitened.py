@@ -66,6 +66,9 @@ def pseudo_extended(
     rewriter, writer, _ = _prepare(program, prefix)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
+    tempering = set[str]() if powers else {"weighted"}
+    if not (powers or fixed):
+        tempering |= {"between_knots", "log_mass"}
     chosen = _chosen_copy(rewriter)
     checks = make_local(rewriter, writer)
     values = _common(rewriter, writer)
@@ -80,7 +83,7 @@ def pseudo_extended(
         program,
         prefix,
         **values,
-        tempering=library(_functions_of_copies(fixed=fixed, powers=powers), prefix),
+        tempering=library(tempering, prefix),
         fixed=fixed,
         powers=powers,
         parameters=block_text(rewriter, "parameters", 4),
@@ -92,12 +95,6 @@ def pseudo_extended(
         chosen_fills=chosen_fills,
         chosen_transformed_parameters=block_text(chosen, "transformed parameters"),
     )
-
-
-def _functions_of_copies(*, fixed: bool, powers: bool) -> set[str]:
-    if powers:
-        return set()
-    return {"weighted"} if fixed else {"between_knots", "log_mass", "weighted"}
 
 
 def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter, bool]:

@@ -199,8 +199,7 @@ class Density:
     @functools.cached_property
     def _value(self) -> Callable[..., int]:
         """The C function ``bs_log_density``; it does not hold the interpreter lock."""
-        function = self._model.stanlib.bs_log_density
-        return _VALUE(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return _VALUE(_address(self._model.stanlib.bs_log_density))
 
     def constrain(self, x: Array) -> Array:
         """Return the constrained parameters at the unconstrained `x`, in the order of `names`."""
@@ -310,8 +309,7 @@ class Density:
         The function does not hold the interpreter lock. The address is valid as long as this object
         lives.
         """
-        function = self._model.stanlib.bs_log_density_gradient
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
+        return _address(self._model.stanlib.bs_log_density_gradient)
 
     @functools.cached_property
     def _value_and_gradient(self) -> Callable[..., int]:
@@ -319,18 +317,20 @@ class Density:
 
     @functools.cached_property
     def _constrain(self) -> Callable[..., int]:
-        function = self._model.stanlib.bs_param_constrain
-        return SIGNATURE(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return SIGNATURE(_address(self._model.stanlib.bs_param_constrain))
 
     @functools.cached_property
     def _invert(self) -> Callable[..., int]:
-        function = self._model.stanlib.bs_param_unconstrain
-        return _ON_VALUES(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return _ON_VALUES(_address(self._model.stanlib.bs_param_unconstrain))
 
     @property
     def handle(self) -> int:
         """The model handle, which is the first argument of the function at `address`."""
         return int(self._model.model or 0)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _model(recipe: Recipe) -> bridgestan.StanModel:
