@@ -45,7 +45,7 @@ def accumulators(program: Program) -> frozenset[str]:
         if not isinstance(statement, Assign):
             continue
         left, name = statement.left, syntax.word(statement.left.first)
-        grows = left.stop - left.first == 1 and syntax.word(left.stop) == "+="
+        grows = left.is_one and syntax.word(left.stop) == "+="
         if name in uses and grows:
             # What comes later is not added.
             uses[name] += 1 + (statement.tokens.first > added[name])
@@ -63,7 +63,7 @@ def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
     for statement in statements:
         if isinstance(statement, Increment) and statement.accumulator == "target":
             for term, negative in terms_of_sum(syntax, statement.value):
-                if not negative and term.stop - term.first == 1:
+                if not negative and term.is_one:
                     found[syntax.word(term.first)] = term.first
     return found
 

@@ -96,7 +96,7 @@ def known_numbers(program: Program, data: Known) -> dict[str, Any]:
     given = Counter(name for one in walk(statements) for name, _ in syntax.assigned(one))
     for statement in statements:
         integers = isinstance(statement, Declare) and statement.type.base == "int"
-        whole = isinstance(statement, Assign) and statement.left.stop - statement.left.first == 1
+        whole = isinstance(statement, Assign) and statement.left.is_one
         for name, value in syntax.assigned(statement) if integers or whole else ():
             number = evaluated(syntax.text(value), known) if given[name] == 1 else None
             if isinstance(number, int):

@@ -73,7 +73,7 @@ class ByHand:
             return False
         if inside is None:
             # A variable, whole or indexed, that holds densities.
-            alone = term.stop == term.first + 1 or self._syntax.index(term) is not None
+            alone = term.is_one or self._syntax.index(term) is not None
             return alone and inner
         parts = self._syntax.split(inside)
         if name == "log_mix":

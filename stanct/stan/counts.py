@@ -86,7 +86,7 @@ class Counts:
         text = " ".join(syntax.text(head).split())
         if not (of_data and shape is not None and shape.integer) or "//" in text:
             return None
-        return text if head.stop - head.first == 1 else f"({text})"
+        return text if head.is_one else f"({text})"
 
     def last_argument(
         self, function: str, arguments: Sequence[str], statement: Statement

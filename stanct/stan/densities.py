@@ -146,6 +146,10 @@ class Densities:
         """Return the parameters on whose values the named variables depend."""
         return self._reached(names) & self.parameters
 
+    def roots_in(self, *expressions: Range) -> set[str]:
+        """Return the parameters on whose values expressions depend."""
+        return self.roots(set[str]().union(*map(self.names, expressions)))
+
     def is_made(self, tokens: Range) -> bool:
         """Return whether an expression is made of parameters alone, and not only put together."""
         names = self.names(tokens)
@@ -333,7 +337,7 @@ class Densities:
                 self._assignment(statement, inside, scope)
                 continue
             for tokens in read:
-                self.used |= self.roots(self.names(tokens))
+                self.used |= self.roots_in(tokens)
                 self._opaque_calls(tokens)
 
     def _assignment(
@@ -381,14 +385,13 @@ class Densities:
 
     def _density(self, density: Density) -> None:
         self.found.append(density)
-        self.in_variates |= self.roots(self.names(density.variate))
+        self.in_variates |= self.roots_in(density.variate)
         for function in (
             *self._functions.get(f"{density.family}_lpdf", ()),
             *self._functions.get(f"{density.family}_lpmf", ()),
         ):
             if not self._is_density_of_first(function):
-                everything = set[str]().union(*map(self.names, density.arguments))
-                self.by_hand |= self.roots(everything)
+                self.by_hand |= self.roots_in(*density.arguments)
 
     def _is_density_of_first(self, function: Function) -> bool:
         """Return whether the densities in a user-defined density are of its first argument only."""
@@ -406,7 +409,7 @@ class Densities:
         """Mark the parameters passed to user-defined functions that may contain a prior."""
         for name, arguments in self.calls(tokens):
             if not is_log_density(name) and any(map(self._adds, self._functions.get(name, ()))):
-                self.by_hand |= self.roots(self.names(arguments))
+                self.by_hand |= self.roots_in(arguments)
                 self.used |= self.by_hand
 
     def _past_densities(self, value: Range) -> set[str]:

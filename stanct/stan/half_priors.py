@@ -82,11 +82,8 @@ class HalfPriors:
             if density.added and not any(c.word in _CHOOSING for c in density.inside)
         ]
         names = [name for d in plain if (name := self._reference(d.variate)) is not None]
-        whole = {self._syntax.word(d.variate.first) for d in plain if self._is_bare(d.variate)}
+        whole = {self._syntax.word(d.variate.first) for d in plain if d.variate.is_one}
         return {name for name in names if names.count(name) > 1 and name in whole}
-
-    def _is_bare(self, variate: Range) -> bool:
-        return variate.stop - variate.first == 1
 
     def _is_prior(self, density: Density) -> bool:
         """Return whether each execution of a statement refers to different elements.
@@ -148,7 +145,7 @@ class HalfPriors:
         bounds = cut.low, cut.high
         ends = [b.text if b else end for b, end in zip(bounds, kept, strict=True)]
         inside, whole = self._log_mass(density, *ends), self._log_mass(density, *kept)
-        is_one = self._is_bare(density.variate) and not cut.spec.rank
+        is_one = density.variate.is_one and not cut.spec.rank
         value = None
         if None not in (inside, whole) and is_one and not (density.inside or depends):
             value = whole - inside  # pyright: ignore[reportOperatorIssue]
@@ -234,11 +231,11 @@ class HalfPriors:
             return None
         shape = self._shapes.shape(tokens, self._shapes.globals())
         rank, variate = None if shape is None else shape.rank, density.variate
-        if rank and not self._is_bare(variate):
+        if rank and not variate.is_one:
             alike = rank == spec.rank and self._syntax.index(variate) is not None
             rank = self._rank(variate, density) if alike else None
             if rank is not None:
-                text = text if self._is_bare(tokens) else f"({text})"
+                text = text if tokens.is_one else f"({text})"
                 text += self._text(Range(variate.first + 1, variate.stop))
         return Bound(tokens, text, rank)
 
@@ -253,9 +250,8 @@ class HalfPriors:
         return centre == bound.text or (number is not None and number == constant(bound.text))
 
     def _depends(self, density: Density, bounds: Sequence[Bound]) -> tuple[str, ...]:
-        ranges = [*density.arguments, *(b.tokens for b in bounds if b.tokens is not None)]
-        names = set[str]().union(*map(self._densities.names, ranges))
-        return tuple(sorted(self._densities.roots(names)))
+        ends = (bound.tokens for bound in bounds if bound.tokens is not None)
+        return tuple(sorted(self._densities.roots_in(*density.arguments, *ends)))
 
     def _is_censored(self, name: str, density: Density, depends: Sequence[str]) -> bool:
         """Return whether a parameter represents a censored observation, and occurs nowhere else.
@@ -271,9 +267,7 @@ class HalfPriors:
             if other.statement is not density.statement
         ]
         others += self._densities.increments
-        return not any(
-            name in self._densities.roots(self._densities.names(other.tokens)) for other in others
-        )
+        return not any(name in self._densities.roots_in(other.tokens) for other in others)
 
     def _value(self, density: Density, cut: Cut) -> float | None:
         """Return the missing log factor of one element, or None if a number is not in the text."""
@@ -305,7 +299,7 @@ class HalfPriors:
         """Return the correction of all elements, in Stan and as a number."""
         if each is None:
             single = not (density.inside or spec.array or spec.dims)
-            return None, value if single and self._is_bare(density.variate) else None
+            return None, value if single and density.variate.is_one else None
         runs = [length(self._syntax, loop) for loop in density.inside if loop.word == "for"]
         local = density.scope.keys() - self._shapes.globals().keys()
         known = [run for run in runs if run is not None]
@@ -369,7 +363,7 @@ class HalfPriors:
         seen, name, family = self._densities, cut.name, FAMILIES[density.family]
         if family.low_argument is not None or name in seen.by_hand:
             return None
-        own = [one for one in seen.found if name in seen.roots(seen.names(one.variate))]
+        own = [one for one in seen.found if name in seen.roots_in(one.variate)]
         if any(_is_truncated(one) or self._reference(one.variate) != name for one in own):
             return None
         words = self._syntax.words(density.variate)
@@ -392,9 +386,8 @@ class HalfPriors:
         ]
         if not sides and spec.base not in _ORDERED:
             return None
-        bounds = [Range(*spec.constraints[side]) for side in sides if side in spec.constraints]
-        names = set[str]().union(*map(self._densities.names, (*density.arguments, *bounds)))
-        depends = tuple(sorted(self._densities.roots(names)))
+        bounds = [spec.constraints[side] for side in sides if side in spec.constraints]
+        depends = tuple(sorted(self._densities.roots_in(*density.arguments, *bounds)))
         if depends and self._is_censored(name, density, depends):
             return None
         return HalfPrior(name, density, "outside of the declared support", depends)

@@ -14,7 +14,7 @@ def held(seen: Densities) -> set[str]:
     given: dict[str, set[str]] = {}
     for density in seen.found:
         name = seen.syntax.word(density.variate.first)
-        is_whole = density.variate.stop - density.variate.first == 1
+        is_whole = density.variate.is_one
         plain = all(c.word in ("block", "profile") for c in density.inside)
         stands = density.added or isinstance(density.statement, Tilde)
         if is_whole and plain and stands and not seen.is_users(density.family):

@@ -168,7 +168,7 @@ class ModelLoops:
         spec = self.seen[id(statement)].get(name)
         if spec is None or spec.rank != 1 or spec.base == "tuple":
             return None
-        if index.stop - index.first > 1:
+        if not index.is_one:
             if name in self.changed(loop):
                 return None
             inner = self.whole(index, term)

@@ -24,6 +24,11 @@ class Range(NamedTuple):
     first: int
     stop: int
 
+    @property
+    def is_one(self) -> bool:
+        """Whether it is a single token."""
+        return self.stop - self.first == 1
+
 
 @dataclass(frozen=True, slots=True)
 class TypeSpec:

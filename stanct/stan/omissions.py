@@ -75,7 +75,7 @@ class _Finder:
         self._doubled = self._with_several()
         # Parameters in increments by hand, and those of which something is made that has a density.
         by_hand = [*self.densities.increments, *self.densities.jacobians]
-        self._by_hand = self._roots(*(one.value for one in by_hand))
+        self._by_hand = self.densities.roots_in(*(one.value for one in by_hand))
         self._made = set[str]()
         halves = HalfPriors(self.densities)
         self._own = halves.with_own()
@@ -103,7 +103,7 @@ class _Finder:
                 read = math.nan if half.value is None else half.value, False
             # What changes with parameters is no constant of the program's.
             is_open = not half.depends_on and (read[1] or math.isnan(read[0]))
-            is_whole = half.density.variate.stop - half.density.variate.first == 1
+            is_whole = half.density.variate.is_one
             count = own.elements(half.name) if is_whole and not half.density.inside else 0
             each = read[0] / count if count else math.nan
             lacks[Lack(half.density.statement, read[0], is_open, each)] = half
@@ -130,10 +130,6 @@ class _Finder:
 
     def _line(self, tokens: Range) -> int:
         return self.syntax.source.place(self.syntax.start(tokens.first)).line
-
-    def _roots(self, *ranges: Range) -> set[str]:
-        seen = self.densities
-        return seen.roots(set[str]().union(*map(seen.names, ranges)))
 
     def renormalisable(self) -> list[HalfPrior]:
         """Return the half priors that a constant normalises."""
@@ -198,7 +194,7 @@ class _Finder:
             variate = self.syntax.text(last.variate)
             yield self._unchecked(
                 last.statement.tokens,
-                self._roots(last.variate),
+                self.densities.roots_in(last.variate),
                 f"`{variate}` has a density in line {place.line} already: if both are its prior, "
                 "their product is not normalised, and its constant is not known.",
             )
@@ -357,7 +353,7 @@ class _Finder:
     def transformed(self) -> Iterator[tuple[int, Omission]]:
         """Yield the densities of what is made of parameters, which may lack a Jacobian."""
         for density in self.densities.found:
-            roots = self._roots(density.variate)
+            roots = self.densities.roots_in(density.variate)
             if density.added and roots - self._by_hand and self.densities.is_made(density.variate):
                 self._made |= roots
                 text = one_line(self.syntax, density.variate)
@@ -383,12 +379,12 @@ class _Finder:
                 continue
             yield self._unchecked(
                 statement.tokens,
-                self._roots(statement.value),
+                self.densities.roots_in(statement.value),
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
         for statement in self.program.statements("transformed parameters", "model"):
-            names = self._roots(statement.tokens)
+            names = self.densities.roots_in(statement.tokens)
             if statement in self.densities.increments or not names:
                 continue
             if finder.is_added_by(statement):

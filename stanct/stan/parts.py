@@ -32,7 +32,7 @@ def parts_of(
         return None
     found: list[Part] = []
     for density in seen.found:
-        if name in seen.roots(seen.names(density.variate)):
+        if name in seen.roots_in(density.variate):
             part = _part(seen, numbers, name, density)
             if part is None:
                 return None
@@ -62,7 +62,7 @@ def repeated(seen: Densities) -> Iterator[tuple[Density, str]]:
         words = {*seen.syntax.words(density.variate)}.union(
             *(seen.syntax.words(argument) for argument in density.arguments)
         )
-        is_whole = density.variate.stop - density.variate.first == 1
+        is_whole = density.variate.is_one
         if (
             is_whole
             and name in seen.parameters

@@ -131,7 +131,7 @@ class _Writer:
         if name not in self.data:
             return None
         spec, whole = self.globals[name], _WHOLE.match(function) is not None
-        if variate.stop - variate.first == 1:
+        if variate.is_one:
             alone = call == statement.value and not place.looped and not place.conditions
             if spec.rank == 0 and not whole:
                 return name, "1"
@@ -167,7 +167,7 @@ class _Writer:
             if shape is None or shape.rank > 1:
                 self.complete = False
                 return
-            if shape.rank == 1 and argument.stop - argument.first > 1 and not shape.integer:
+            if shape.rank == 1 and not argument.is_one and not shape.integer:
                 own = f"{self.prefix}argument_{number}"
                 lines.append(f"vector[size({name})] {own} = to_vector({text});")
                 text = own

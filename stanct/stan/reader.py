@@ -95,7 +95,7 @@ class Reader:
             if len(parts) > 1:
                 return all(self._is_positive(part) for part in parts)
         first = syntax.word(tokens.first)
-        if syntax.tokens[tokens.first].kind == "number" and tokens.stop == tokens.first + 1:
+        if syntax.tokens[tokens.first].kind == "number" and tokens.is_one:
             return float(first) > 0
         if (bare := syntax.bare(tokens)) != tokens:
             return self._is_positive(bare)
@@ -105,7 +105,7 @@ class Reader:
             return first in ("sqrt", "inv_sqrt", "inv", "inv_square", "square", "rep_vector") and (
                 first == "square" or self._is_positive(next(iter(syntax.split(inside)), inside))
             )
-        alone = tokens.stop == tokens.first + 1 or syntax.index(tokens) is not None
+        alone = tokens.is_one or syntax.index(tokens) is not None
         return alone and self._is_positive_variable(first)
 
     def _is_positive_variable(self, name: str) -> bool:

@@ -142,7 +142,7 @@ class Rewriter:
         called = self._syntax.partner.get(tokens.first + 1, -1)
         name = self._syntax.tokens[tokens.first].kind == "name"
         call = called == tokens.stop - 1 and self._syntax.word(called) == ")"
-        return name and (call or tokens.stop - tokens.first == 1)
+        return name and (call or tokens.is_one)
 
     def summation(self, shape: Shape | None) -> str:
         """Return the name of the function that sums the same elements as `target +=`."""
@@ -385,9 +385,7 @@ class Rewriter:
             return self._call("element", argument, index)
         if shape.rank == 0:
             return argument
-        return (
-            f"{argument}[{index}]" if tokens.stop - tokens.first == 1 else f"({argument})[{index}]"
-        )
+        return f"{argument}[{index}]" if tokens.is_one else f"({argument})[{index}]"
 
     def expression(self, tokens: Range) -> str:
         """Return an expression with the word edits made in it so far."""

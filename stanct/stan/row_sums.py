@@ -269,7 +269,7 @@ class _Writer:
             name, value = statement.names[0]
             rows.declare(name, statement.type, scope)
             by_row = value is None or rows.form(value, scope).by_row
-        elif isinstance(statement, Assign) and statement.left.stop == statement.left.first + 1:
+        elif isinstance(statement, Assign) and statement.left.is_one:
             rows.note(statement.left.first, "slice")
             form = rows.form(statement.value, scope)
             by_row = form.by_row or (self.syntax.word(statement.left.stop) != "=" and not form.rank)

@@ -50,7 +50,7 @@ def on_surfaces(seen: Densities) -> Iterator[tuple[Density, str, str, dict[str, 
 def _among_sums_of_zero(seen: Densities, density: Density, base: str) -> tuple[str, dict[str, Any]]:
     """What a normal density lacks among vectors that sum to zero: √(2π) times its scale."""
     text = seen.syntax.text
-    bare = density.variate.stop - density.variate.first == 1
+    bare = density.variate.is_one
     shapes = [seen.shapes.shape(one, density.scope) for one in density.arguments]
     alike = all(shape is not None and shape.rank == 0 for shape in shapes)
     centred = density.family == "std_normal" or (
@@ -63,7 +63,7 @@ def _among_sums_of_zero(seen: Densities, density: Density, base: str) -> tuple[s
     term = " + ".join([half, *(f"log({text(scale)})" for scale in scales)])
     total = seen.sum_of(density.statement) or "target"
     remedy = f"{one_line(seen.syntax, density.statement.tokens)} {total} += {term};"
-    roots = seen.roots(set[str]().union(*map(seen.names, scales)))
+    roots = seen.roots_in(*scales)
     if roots:
         said = f"the missing factor depends on {', '.join(sorted(roots))}, so that the posterior"
         return f"{said} changes, too", {"term": term, "remedy": remedy}

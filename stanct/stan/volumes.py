@@ -38,7 +38,7 @@ def volume(densities: Densities, name: str, spec: TypeSpec) -> Volume:
 
 def _between_bounds(densities: Densities, name: str, spec: TypeSpec) -> Volume:
     syntax, bounds = densities.syntax, (spec.constraints["lower"], spec.constraints["upper"])
-    if any(densities.roots(densities.names(bound)) for bound in bounds):
+    if any(densities.roots_in(bound) for bound in bounds):
         return None, None, None
     sizes = [syntax.text(size) for size in (*spec.array, *spec.dims)]
     low, high = (one_line(syntax, bound) for bound in bounds)
