@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from stanct.stan.arithmetic import constant
-from stanct.stan.own_constants import Numbers
+from stanct.stan.arithmetic import Known, evaluated
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, edited
 from stanct.stan.syntax import Compound, Statement
 
 
-def taken(program: Program, known: Numbers) -> Program:
+def taken(program: Program, known: Known) -> Program:
     """Return the program without the branches that numbers of its data rule out.
 
     Lines stay what they are. A program of several files is left alone.
@@ -28,20 +26,14 @@ def taken(program: Program, known: Numbers) -> Program:
     return edited(program, edits)
 
 
-def _left_out(program: Program, statements: list[Statement], known: Numbers) -> Iterator[Statement]:
-    def other(node: ast.expr) -> float:
-        number = known(ast.unparse(node))
-        if number is None:
-            raise ValueError("not known")
-        return number
-
+def _left_out(program: Program, statements: list[Statement], known: Known) -> Iterator[Statement]:
     for statement in statements:
         if not isinstance(statement, Compound):
             continue
         bodies = list(statement.body)
         if statement.word == "if":
             for place, head in enumerate(statement.heads):
-                holds = constant(program.syntax.text(head), other)
+                holds = evaluated(program.syntax.text(head), known)
                 if holds is None:
                     break
                 if holds:

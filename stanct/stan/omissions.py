@@ -13,15 +13,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from types import MappingProxyType
 from typing import Any
 
+from stanct.stan.arithmetic import Known
 from stanct.stan.branches import taken
 from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.kernels import Kernel, kernels
 from stanct.stan.omission import Kind, Omission, differences
-from stanct.stan.own_constants import Lack, Numbers, OwnConstant, OwnConstants, unknown
+from stanct.stan.own_constants import Lack, OwnConstant, OwnConstants
 from stanct.stan.parts import parts_of, repeated, without_prior
 from stanct.stan.program import Program
 from stanct.stan.rewrite import edited
@@ -37,12 +39,12 @@ NEGLIGIBLE = 1e-4
 """Corrections of log Z smaller than this are not reported."""
 
 
-def omissions(program: Program, known: Numbers = unknown) -> tuple[Omission, ...]:
+def omissions(program: Program, known: Known = MappingProxyType({})) -> tuple[Omission, ...]:
     """Find what a program leaves out, in the order of its text.
 
     On a path between two programs this is what one of them leaves out, and not the other. What the
-    base leaves out changes the log of the ratio the other way. `known` tells numbers that stand in
-    the data, and by them which branches are taken.
+    base leaves out changes the log of the ratio the other way. `known` are numbers of the
+    data, and by them which branches are taken.
     """
     if program.ends is not None:
         return differences(omissions(program.ends.full), omissions(program.ends.base))
@@ -61,14 +63,14 @@ def renormalised(program: Program) -> Program:
     whose missing factor depends on parameters are left alone, because the factor would change the
     posterior.
     """
-    halves = _Finder(program).renormalisable()
+    halves = _Finder(program, {}).renormalisable()
     return edited(program, [edit for half in halves for edit in half.edits(program)])
 
 
 class _Finder:
     """Finds the omissions of one program, each with its offset in the text."""
 
-    def __init__(self, program: Program, known: Numbers = unknown) -> None:
+    def __init__(self, program: Program, known: Known) -> None:
         self.program, self.syntax = program, program.syntax
         self.densities = Densities(program)
         self._numbers = OwnConstants(self.densities, known)

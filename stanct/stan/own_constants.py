@@ -12,18 +12,15 @@ import ast
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from stanct.stan.arithmetic import constant
+from stanct.stan.arithmetic import Known, constant, evaluated
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
 from stanct.stan.syntax import Assign, Compound, Range, Statement
 from stanct.stan.truncations import length
 from stanct.stan.walks import terms_of_sum
-
-Numbers = Callable[[str], float | None]
-"""Gives the value of an expression; None if it is not known."""
 
 _SIZES = frozenset({"size", "num_elements", "rows"})
 _WHOLE = re.compile(r"\d+")
@@ -61,14 +58,10 @@ class OwnConstant:
     count: int = 0
 
 
-def unknown(_text: str) -> None:
-    """No number is known but those in the program's text."""
-
-
 class OwnConstants:
-    """Finds the constants of one program; `known` tells numbers that stand in the data."""
+    """Finds the constants of one program; `known` are numbers of the data."""
 
-    def __init__(self, densities: Densities, known: Numbers = unknown) -> None:
+    def __init__(self, densities: Densities, known: Known) -> None:
         self._known = known
         self._densities, self._syntax = densities, densities.syntax
         self._specs = densities.program.parameter_types
@@ -120,7 +113,7 @@ class OwnConstants:
                     value, is_open = self._product(sizes)
                     opened |= is_open
                     return value
-            number = self._known(text := ast.unparse(node))
+            number = evaluated(text := ast.unparse(node), self._known)
             opened |= number is None
             return _arbitrary(text) if number is None else number
 

@@ -122,7 +122,7 @@ class ProgramTarget:
             for one in self._users.parameters
             if any(evaluated(size, numbers) == 0 for size in (*one.array_dims, *one.dims))
         }
-        found = omissions(self._users, lambda text: evaluated(text, numbers))
+        found = omissions(self._users, numbers)
         return tuple(o for o in found if not (o.parameters and empty.issuperset(o.parameters)))
 
     @property
