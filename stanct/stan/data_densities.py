@@ -27,13 +27,7 @@ OF_DATA = "the arguments are data alone in"
 
 @functools.lru_cache(maxsize=64)
 def named_density_of_data(source: str) -> str | None:
-    """Name the first such density of a text, or the user's function that calls one.
-
-    Parameters
-    ----------
-    source
-        Stan code, includes resolved.
-    """
+    """Name the first such density of a text, or the user's function that calls one."""
     if not _WORD.search(source):
         return None
     try:

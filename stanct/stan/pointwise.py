@@ -54,10 +54,8 @@ class _Place:
 def pointwise(program: Program, prefix: str) -> Pointwise:
     """Write the program of one without `~` in its model block, such as the density program.
 
-    Raises
-    ------
-    ProgramError
-        Prior and likelihood cannot be told apart, or the model uses `target()`.
+    Raises `ProgramError` where prior and likelihood cannot be told apart, or the model uses
+    `target()`.
     """
     return _Writer(program, prefix).written()
 

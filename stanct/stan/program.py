@@ -29,17 +29,10 @@ NO_PARAMETERS = "no parameters"
 
 @dataclass(frozen=True)
 class Declaration:
-    """A variable of the data or parameters block.
+    """A variable of the data or parameters block, with sizes and constraints as written.
 
-    Attributes
-    ----------
-    type
-        Its base type, e.g. `vector`, `simplex` or `tuple`.
-    array_dims, dims, constraints
-        The sizes in `array[...]` and after the base type, and the expressions of `lower`, `upper`,
-        `offset` and `multiplier`, as written.
-    line, column, path
-        Position of the name in the user's file, counted from 1.
+    `array_dims` are the sizes in `array[...]`, and `dims` those after the base type. Line and
+    column are those of the name in the user's file, counted from 1.
     """
 
     name: str
@@ -115,11 +108,8 @@ class Program:
         """Read a program from a file in UTF-8.
 
         `#include`d files are looked up in the include paths, and then in the file's own folder.
-
-        Raises
-        ------
-        ProgramError
-            The file is missing or not text, has no parameters, or cannot be read as Stan.
+        Raises `ProgramError` if the file is missing or not text, has no parameters, or cannot be
+        read as Stan.
         """
         file, given = Path(path), os.fspath(path)
         try:
@@ -156,12 +146,8 @@ class Program:
         """Read a program from its text.
 
         With `path`, the file that the text came from, its folder is searched for `#include`d files
-        after the include paths.
-
-        Raises
-        ------
-        ProgramError
-            The program has no parameters, or cannot be read as Stan.
+        after the include paths. Raises `ProgramError` if it has no parameters, or cannot be read as
+        Stan.
         """
         folders = [Path(folder) for folder in include_paths]
         if path is not None:

@@ -52,10 +52,8 @@ class RowSums(NamedTuple):
 def row_sums(program: Program) -> RowSums:
     """Write the sums over rows in a program's likelihood by `reduce_sum`.
 
-    Raises
-    ------
-    ProgramError
-        There is none. The error has the first statement of the likelihood, and why it is none.
+    Where there is none, raises `ProgramError` at the first statement of the likelihood, and says
+    why.
     """
     source = program.syntax.source
     if "model" not in program.blocks:

@@ -66,12 +66,8 @@ class SourceText:
         """Expand every `#include` of `source`, whose path or name in messages is `label`.
 
         Included files are looked up in the folders in order, and then in that of the including
-        file. As in stanc, this goes for names that begin with a slash, too.
-
-        Raises
-        ------
-        ProgramError
-            An included file is missing, unreadable, or includes itself.
+        file. As in stanc, this goes for names that begin with a slash, too. Raises `ProgramError`
+        for a file that is missing, unreadable, or includes itself.
         """
         expander = _Expander(tuple(folders))
         expander.add(_File(label, source), None, (label,))

@@ -78,12 +78,7 @@ class Batches:
         """Return the a_j, shape (S,), and b_j, shape (S, D), that make batches exact at x̂.
 
         The term a_j + b_j x is added to the estimate of batch j. The arrays are empty without a
-        reference.
-
-        Raises
-        ------
-        SamplingError
-            The density is not finite at the reference.
+        reference. Raises `SamplingError` if the density is not finite there.
         """
         if self.reference is None:
             return np.zeros(0), np.zeros((0, self.dimension))

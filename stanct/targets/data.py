@@ -30,15 +30,7 @@ DataSource = str | os.PathLike[str] | Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class StanData:
-    """Data that fit a program.
-
-    Attributes
-    ----------
-    text
-        JSON object in Stan's data format.
-    origin
-        File from which the data were read, or ``"data"``.
-    """
+    """Data that fit a program: JSON in Stan's format, and the file or ``"data"`` they came from."""
 
     text: str = field(repr=False)
     origin: str

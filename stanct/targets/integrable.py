@@ -161,19 +161,10 @@ def endless(
 ) -> Endless:
     """Find along which lines a density's integral has no end.
 
-    Parameters
-    ----------
-    names
-        Names of its D coordinates, in the unconstrained space.
-    x, log_weights : shapes (n, D) and (n,)
-        Unconstrained draws, and their log weights at the target.
-    logs
-        Coordinates that are logarithms of what the user wrote.
-    held
-        Coordinates with a proper prior. Lines along which they alone go far have an end beyond all
-        distances, however wide these priors are.
-    by_gradients
-        Whether lines also go where gradients say that the density is flat.
+    Unconstrained draws x have shape (n, D), and log weights at the target. Coordinates in `logs`
+    are logarithms of what the user wrote. Those that are `held` have a proper prior: lines along
+    which they alone go far have an end beyond all distances, however wide it is. Lines may also go
+    where gradients say that the density is flat.
     """
     weighty = np.isfinite(log_weights)
     if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:

@@ -148,15 +148,9 @@ class ProgramTarget:
     def density(self) -> Density:
         """The target's log density −φ with all constants.
 
-        Raises
-        ------
-        DataError
-            Stan rejects the data.
-        ProgramError
-            No number is within the bounds of a variable, whatever the parameters are.
-        EngineError
-            The embedded engine cannot run the generated program, although stanc accepts the user's,
-            and there is no CmdStan on this machine.
+        Raises `DataError` if Stan rejects the data, `ProgramError` if no number is within the
+        bounds of a variable, and `EngineError` if the embedded engine cannot run the generated
+        program, although stanc accepts the user's, and there is no CmdStan.
         """
         return self._density
 

@@ -59,13 +59,7 @@ def without_booleans(value: Any) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """Read JSON; `fault_in` finds a key that comes twice.
-
-    Raises
-    ------
-    json.JSONDecodeError
-        The text is no JSON.
-    """
+    """Read JSON, or raise `json.JSONDecodeError`; `fault_in` finds a key that comes twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
