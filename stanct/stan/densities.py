@@ -192,7 +192,7 @@ class Densities:
                 own = not DENSITY.fullmatch(name) and name in self._functions
                 ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
         for density in self.found:
-            ranges += density.arguments if self.is_users(density.family) else ()
+            ranges += density.arguments if self.program.defines(density.family) else ()
         reached = self._reached(outside.union(*map(self.names, ranges)))
         return reached & set(self.program.data_names)
 
@@ -252,10 +252,6 @@ class Densities:
             if is_name and self.syntax.word(token + 1) == "(" and token + 1 < tokens.stop:
                 arguments = self.syntax.inside(token + 1)
                 yield self.syntax.word(token), arguments
-
-    def is_users(self, family: str) -> bool:
-        """Return whether the user defines a density or a mass function of that name."""
-        return any(family + ending in self._functions for ending in ("_lpdf", "_lpmf"))
 
     def has_density(self, tokens: Range) -> bool:
         """Return whether an expression contains the log of a density or of a probability."""

@@ -59,7 +59,7 @@ class HalfPriors:
         """Yield the half priors in the order of the text."""
         for density in self._densities.found:
             stands = density.added or _is_truncated(density)
-            if stands and not self._densities.is_users(density.family):
+            if stands and not self._densities.program.defines(density.family):
                 half = self._half_prior(density)
                 if half is not None:
                     yield half

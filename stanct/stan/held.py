@@ -17,7 +17,7 @@ def held(seen: Densities) -> set[str]:
         is_whole = density.variate.is_one
         plain = all(c.word in ("block", "profile") for c in density.inside)
         stands = density.added or isinstance(density.statement, Tilde)
-        if is_whole and plain and stands and not seen.is_users(density.family):
+        if is_whole and plain and stands and not seen.program.defines(density.family):
             given.setdefault(name, set()).update(*map(seen.names, density.arguments))
     on_surface = {
         name

@@ -53,7 +53,7 @@ class ModelLoops:
         self.statements = self._syntax.statements("model")
         shapes = rewriter.shapes
         self._globals = set(shapes.globals())
-        self.data = self._globals - rewriter.program.variable_names
+        self.data = rewriter.program.fixed_names
         self.seen = {
             id(statement): dict(scope)
             for statement, scope in shapes.walk(self.statements, shapes.globals())
@@ -108,7 +108,7 @@ class ModelLoops:
         self, statement: Statement, function: str, name: str, arguments: tuple[Range, ...]
     ) -> bool:
         """Return whether a call is a Stan density of scalars, or a mass function of integers."""
-        if name not in SUFFIX or name in _SINGLE or self._rewriter.is_users(name):
+        if name not in SUFFIX or name in _SINGLE or self._rewriter.program.defines(name):
             return False
         scope = self.seen[id(statement)]
         shapes = [self._rewriter.shapes.shape(argument, scope) for argument in arguments]

@@ -66,7 +66,7 @@ class _Writer:
         self.dependence = Dependence(program)
         self.rewriter = Rewriter(program, prefix, Shapes(program.syntax))
         self.globals = self.rewriter.shapes.globals()
-        self.data = set(self.globals) - program.variable_names
+        self.data = program.fixed_names
         self.observed: dict[str, str] = {}
         self.complete = self.dependence.likelihood_call is None
 

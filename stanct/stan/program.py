@@ -202,6 +202,11 @@ class Program:
         return {variable.name: variable.spec for variable in self.parameters}
 
     @cached_property
+    def fixed_names(self) -> frozenset[str]:
+        """Names of data and transformed data."""
+        return frozenset((*self.data_names, *self._declared("transformed data")))
+
+    @cached_property
     def variable_names(self) -> frozenset[str]:
         """Names of parameters and transformed parameters."""
         return frozenset((*self.parameter_names, *self._declared("transformed parameters")))
@@ -223,6 +228,10 @@ class Program:
         for function in self.syntax.functions:
             found.setdefault(self.syntax.word(function.name), []).append(function)
         return found
+
+    def defines(self, family: str) -> bool:
+        """Return whether a function of the program is a density or a mass function of a family."""
+        return any(family + ending in self.functions for ending in ("_lpdf", "_lpmf"))
 
     def statements(self, *blocks: str) -> Iterator[Statement]:
         """Yield every statement of these blocks, also those inside of others."""

@@ -14,7 +14,7 @@ from stanct.stan.counts import Counts
 from stanct.stan.distributions import SUFFIX
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
-from stanct.stan.syntax import Function, Increment, Range, Statement, Syntax, Tilde
+from stanct.stan.syntax import Increment, Range, Statement, Syntax, Tilde
 
 _LINE = 70
 _LOOSE = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})
@@ -77,9 +77,7 @@ class Rewriter:
     def __post_init__(self) -> None:
         self._syntax: Syntax = self.program.syntax
         self._loops = 0
-        self._user: dict[str, list[Function]] = {}
-        for function in self._syntax.functions:
-            self._user.setdefault(self._syntax.word(function.name), []).append(function)
+        self._user = self.program.functions
 
     def text(self, start: int = 0, end: int | None = None) -> str:
         """Return a range of the program's characters with every edit applied."""
@@ -198,7 +196,7 @@ class Rewriter:
         if self.counts is None or statement.truncated or not statement.arguments:
             return function
         last = statement.arguments[-1]
-        if self.is_users(statement.distribution) or not self.counts.is_vector(last, scope):
+        if self.program.defines(statement.distribution) or not self.counts.is_vector(last, scope):
             return function
         arguments = [self.expression(part) for part in (statement.variate, *statement.arguments)]
         known = self.counts.last_argument(function, arguments, statement)
@@ -257,10 +255,6 @@ class Rewriter:
         text = self.program.expanded
         line = text[text.rfind("\n", 0, offset) + 1 : offset]
         return line[: len(line) - len(line.lstrip())]
-
-    def is_users(self, distribution: str) -> bool:
-        """Return whether the user defines a density or a mass function of this name."""
-        return any(distribution + ending in self._user for ending in ("_lpdf", "_lpmf"))
 
     def _suffix(self, statement: Tilde, scope: Scope) -> str:
         """Return `_lpdf` or `_lpmf`, whichever Stan or the user defines for a distribution."""

@@ -148,7 +148,7 @@ class _Writer:
         self.program, self.syntax = program, program.syntax
         self.dependence, self.shapes = Dependence(program), Shapes(program.syntax)
         self.globals = self.shapes.globals()
-        self.data = set(self.globals) - program.variable_names
+        self.data = program.fixed_names
         words = (token.text for token in program.syntax.tokens)
         self.words = {re.sub("_lp[dm]f$", "", word) for word in words}
         self.prefix = free_prefix("row_", program.syntax)

@@ -127,10 +127,12 @@ class Syntax:
         """Return the tokens between the braces of a block; none if the program lacks it."""
         return self.inside(self.blocks[block].opening) if block in self.blocks else Range(0, 0)
 
-    def block_text(self, block: str) -> str:
-        """Return the source text of a block with its keyword; empty if the program lacks it."""
-        one = self.blocks.get(block)
-        return self.text(Range(one.keyword, one.closing + 1)) if one else ""
+    @property
+    def before_parameters(self) -> str:
+        """The source text of the functions and the data, transformed ones too."""
+        blocks = (self.blocks.get(name) for name in BLOCK_NAMES[:3])
+        texts = (self.text(Range(one.keyword, one.closing + 1)) for one in blocks if one)
+        return "\n".join(texts)
 
     def assigned(self, statement: Statement) -> list[tuple[str, Range]]:
         """Return each variable that a statement gives a value, whole or in part, and the value."""

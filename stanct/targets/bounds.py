@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from stanct.engines.embedded import CompilerMessageError, Recipe
+from stanct.engines.embedded import Recipe
 from stanct.stan.arithmetic import evaluated
 from stanct.stan.program import Program
 from stanct.stan.syntax import Range, TypeSpec
 from stanct.targets.data import StanData
-from stanct.targets.density import Density
+from stanct.targets.density import Density, tried
 
 _WORD = re.compile(r"[A-Za-z]\w*")
 _BOUNDED = ("real", "vector", "row_vector", "matrix")
@@ -64,14 +64,11 @@ def refuse_impossible_bounds(
         for one in found
         for side in one.sides
     ]
-    before = [syntax.block_text(kind) for kind in ("functions", "data", "transformed data")]
-    text = "\n".join([*before, "parameters {", *lines, "}", "model {}", ""])
-    try:
-        density = Density(once(Recipe(text, data.text)))
-    except (CompilerMessageError, ValueError, RuntimeError):
-        return  # what the engine lacks is another error's concern
-    if not density.dimension:
-        return  # containers without elements
+    text = "\n".join([syntax.before_parameters, "parameters {", *lines, "}", "model {}", ""])
+    density = tried(once(Recipe(text, data.text)))
+    # What the engine lacks is another error's concern, and containers may have no elements.
+    if density is None or not density.dimension:
+        return
     try:
         values = _values(density, prefix)
     except RuntimeError:

@@ -21,7 +21,7 @@ import stanio
 
 from stanct.common.arrays import Array
 from stanct.engines import embedded
-from stanct.engines.embedded import Recipe
+from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
@@ -297,6 +297,14 @@ class Density:
     def handle(self) -> int:
         """The model handle, which is the first argument of the function at `address`."""
         return int(self._model.model or 0)
+
+
+def tried(recipe: Recipe) -> Density | None:
+    """The density of a recipe; None where the engine cannot make it."""
+    try:
+        return Density(recipe)
+    except (CompilerMessageError, ValueError, RuntimeError):
+        return None
 
 
 def _address(function: Any) -> int:
