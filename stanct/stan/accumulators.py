@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stanct.stan.nodes import Assign, Declare, Increment, Statement
 from stanct.stan.program import Program
-from stanct.stan.syntax import Assign, Declare, Increment, Statement, Syntax, walk_within
+from stanct.stan.syntax import Syntax, walk_within
 from stanct.stan.walks import terms_of_sum
 
 _BLOCKS = ("transformed parameters", "model")

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from stanct.stan.nodes import Assign, Declare
 from stanct.stan.program import Program
 from stanct.stan.supports import FAMILIES, low_end, mass
-from stanct.stan.syntax import Assign, Declare, walk
+from stanct.stan.syntax import walk
 
 Known = Mapping[str, Any]
 """Numbers and nested lists of numbers by name."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stanct.stan.arithmetic import Known, evaluated
+from stanct.stan.nodes import Compound, Statement
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, edited
-from stanct.stan.syntax import Compound, Statement
 
 
 def taken(program: Program, known: Known) -> Program:

@@ -10,17 +10,8 @@ from collections.abc import Callable, Iterable
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities
-from stanct.stan.syntax import (
-    Assign,
-    Call,
-    Function,
-    Increment,
-    Range,
-    Simple,
-    Statement,
-    Tilde,
-    walk,
-)
+from stanct.stan.nodes import Assign, Call, Function, Increment, Range, Simple, Statement, Tilde
+from stanct.stan.syntax import walk
 from stanct.stan.walks import terms_of_sum
 
 

@@ -8,8 +8,8 @@ as possible, because every branch that depends on parameters costs the embedded 
 from __future__ import annotations
 
 from stanct.stan.constraints import ParameterWriter, indented
+from stanct.stan.nodes import Declare, TypeSpec
 from stanct.stan.rewrite import Rewriter
-from stanct.stan.syntax import Declare, TypeSpec
 
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
 _MARKS = {"lower": ">=", "upper": "<="}

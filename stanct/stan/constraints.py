@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stanct.stan.nodes import MATRIX_TYPES
+from stanct.stan.nodes import MATRIX_TYPES, Range, TypeSpec
 from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import Range, Syntax, TypeSpec
+from stanct.stan.syntax import Syntax
 
 WIDTH = 80
 _MARGIN = 4

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
+from stanct.stan.nodes import Compound, Range, Statement
 from stanct.stan.shapes import ELEMENTWISE, Scope, Shapes
-from stanct.stan.syntax import Compound, Range, Statement, Syntax
+from stanct.stan.syntax import Syntax
 
 _FACTORIALS = ("log_factorials_{0}", "sum(lgamma(to_vector({0}) + 1))")
 _CHOICES = ("log_choices_{1}_{0}", "sum(lchoose({1}, {0}))")

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from stanct.common.errors import ProgramError
 from stanct.stan.densities import Densities
+from stanct.stan.nodes import Compound, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope
-from stanct.stan.syntax import Compound, Range, Statement, Tilde
 
 _FAMILY = re.compile(
     r"((?:multi_(?:normal(?:_cholesky|_prec)?|student_t(?:_cholesky)?|gp(?:_cholesky)?)"

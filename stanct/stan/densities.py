@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stanct.stan.accumulators import accumulators
-from stanct.stan.program import Program
-from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import (
+from stanct.stan.nodes import (
     Assign,
     Compound,
     Declare,
@@ -22,11 +20,11 @@ from stanct.stan.syntax import (
     Increment,
     Range,
     Statement,
-    Syntax,
     Tilde,
-    walk,
-    walk_within,
 )
+from stanct.stan.program import Program
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.syntax import Syntax, walk, walk_within
 from stanct.stan.walks import terms_of_sum
 
 DENSITY = re.compile(r"(?P<family>\w+?)_lu?(?P<of>p[dm]f)")

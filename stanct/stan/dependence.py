@@ -13,9 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from stanct.stan.program import Program
-from stanct.stan.supports import is_compact
-from stanct.stan.syntax import (
+from stanct.stan.nodes import (
     Assign,
     Compound,
     Declare,
@@ -24,8 +22,10 @@ from stanct.stan.syntax import (
     Range,
     Statement,
     Tilde,
-    walk,
 )
+from stanct.stan.program import Program
+from stanct.stan.supports import is_compact
+from stanct.stan.syntax import walk
 from stanct.stan.walks import terms_of_sum
 
 PARTS = ("prior", "likelihood")

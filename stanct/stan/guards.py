@@ -18,9 +18,10 @@ import functools
 from collections.abc import Iterator
 
 from stanct.common.errors import ProgramError
+from stanct.stan.nodes import Call, Compound, Increment, Statement, Tilde
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Call, Compound, Increment, Statement, Syntax, Tilde, walk
+from stanct.stan.syntax import Syntax, walk
 
 # What a call of these does cannot be done twice.
 _EFFECTS = ("_lp", "_jacobian", "_rng")

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.nodes import Range, Tilde, TypeSpec
 from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, mass
-from stanct.stan.syntax import Range, Tilde, TypeSpec
 from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, length, product
 
 _ORDERED = frozenset({"ordered", "positive_ordered"})

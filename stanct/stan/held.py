@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stanct.stan.densities import Densities
-from stanct.stan.syntax import Tilde
+from stanct.stan.nodes import Tilde
 
 
 def held(seen: Densities) -> set[str]:

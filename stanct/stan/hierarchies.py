@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from stanct.stan.nodes import Compound, Range, Statement, Tilde, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.reader import Parts, Reader
 from stanct.stan.rewrite import Edit, edited
-from stanct.stan.syntax import Compound, Range, Statement, Tilde, TypeSpec
 from stanct.stan.walks import Walk, find_walk
 
 # Families of location and scale, which are the last two arguments, and what a standard one is.

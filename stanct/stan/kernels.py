@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stanct.stan.densities import Densities, one_line
+from stanct.stan.nodes import Range, Statement, TypeSpec
 from stanct.stan.rewrite import Edit, edited
-from stanct.stan.syntax import Range, Statement, TypeSpec
 from stanct.stan.truncations import product
 from stanct.stan.walks import terms_of_sum
 

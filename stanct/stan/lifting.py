@@ -8,19 +8,9 @@ from dataclasses import dataclass
 
 from stanct.stan.constraints import minus
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Assign, Compound, Declare, Increment, Range, Simple, Statement, Tilde
 from stanct.stan.rewrite import Rewriter
-from stanct.stan.syntax import (
-    Assign,
-    Compound,
-    Declare,
-    Increment,
-    Range,
-    Simple,
-    Statement,
-    Tilde,
-    walk,
-    walk_within,
-)
+from stanct.stan.syntax import walk, walk_within
 
 # Operators that do not bind more tightly than a comparison.
 _COMPARES = re.compile(r"[?<>=!&|]")

@@ -22,6 +22,7 @@ from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.kernels import Kernel, kernels
+from stanct.stan.nodes import Call, Declare, Range, TypeSpec
 from stanct.stan.omission import Kind, Omission, differences
 from stanct.stan.own_constants import Lack, OwnConstant, OwnConstants
 from stanct.stan.parts import parts_of, repeated, without_prior
@@ -29,7 +30,6 @@ from stanct.stan.program import Program
 from stanct.stan.rewrite import edited
 from stanct.stan.supports import is_compact
 from stanct.stan.surfaces import on_surfaces
-from stanct.stan.syntax import Call, Declare, Range, TypeSpec
 from stanct.stan.truncations import HalfPrior
 from stanct.stan.volumes import volume
 

@@ -18,7 +18,7 @@ from itertools import combinations
 
 from stanct.stan.arithmetic import Known, constant, evaluated
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
-from stanct.stan.syntax import Assign, Compound, Range, Statement
+from stanct.stan.nodes import Assign, Compound, Range, Statement
 from stanct.stan.truncations import length
 from stanct.stan.walks import terms_of_sum
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.nodes import Range, TypeSpec
 from stanct.stan.own_constants import OwnConstants
-from stanct.stan.syntax import Range, TypeSpec
 
 _TYPES = frozenset({"real", "vector", "row_vector", "matrix", "ordered", "positive_ordered"})
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from stanct.common.errors import ProgramError
 from stanct.stan.dependence import Dependence
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Increment, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, library
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import Increment, Range, Statement, Tilde, walk_within
+from stanct.stan.syntax import walk_within
 
 _DENSITY = re.compile(r"(?P<name>\w+)_lp[dm]f$")
 # The variate of these is one observation although it is a container, or rows are not apart.

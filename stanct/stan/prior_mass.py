@@ -11,9 +11,9 @@ import re
 from stanct.stan.accumulators import accumulators
 from stanct.stan.densities import one_line
 from stanct.stan.dependence import Dependence
+from stanct.stan.nodes import Increment, Tilde
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
-from stanct.stan.syntax import Increment, Tilde
 
 
 def corrections(program: Program) -> tuple[str, ...] | None:

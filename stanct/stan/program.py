@@ -11,17 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from stanct.common.errors import ProgramError
+from stanct.stan.nodes import Declare, Function, ProgramBlock, Simple, Statement, TypeSpec
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import (
-    Declare,
-    Function,
-    ProgramBlock,
-    Simple,
-    Statement,
-    Syntax,
-    TypeSpec,
-    walk,
-)
+from stanct.stan.syntax import Syntax, walk
 
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""

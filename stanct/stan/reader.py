@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from stanct.stan.nodes import Compound, Declare, Increment, Range, Statement, Tilde, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Increment, Range, Statement, Tilde, TypeSpec, walk
+from stanct.stan.syntax import walk
 
 _DENSITY = re.compile(r"(\w+)_lu?pdf")
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from stanct.stan.constraints import minus
 from stanct.stan.counts import Counts
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Increment, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
-from stanct.stan.syntax import Increment, Range, Statement, Syntax, Tilde
+from stanct.stan.syntax import Syntax
 
 _LINE = 70
 _LOOSE = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})

@@ -17,14 +17,9 @@ from typing import NamedTuple
 from stanct.stan.dependence import Dependence
 from stanct.stan.lifting import ModelLoops
 from stanct.stan.loops import LoopSums
-from stanct.stan.nodes import MATRIX_TYPES, VECTOR_TYPES
-from stanct.stan.program import Program
-from stanct.stan.render import library
-from stanct.stan.rewrite import Edit, Rewriter, edited
-from stanct.stan.rows import Rows, StaysError
-from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.source import Place
-from stanct.stan.syntax import (
+from stanct.stan.nodes import (
+    MATRIX_TYPES,
+    VECTOR_TYPES,
     Assign,
     Compound,
     Declare,
@@ -33,9 +28,14 @@ from stanct.stan.syntax import (
     Statement,
     Tilde,
     TypeSpec,
-    free_prefix,
-    walk,
 )
+from stanct.stan.program import Program
+from stanct.stan.render import library
+from stanct.stan.rewrite import Edit, Rewriter, edited
+from stanct.stan.rows import Rows, StaysError
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.source import Place
+from stanct.stan.syntax import free_prefix, walk
 from stanct.stan.walks import terms_of_sum
 
 SLICES = 16

@@ -9,18 +9,11 @@ from typing import Any, NamedTuple
 
 from stanct.stan.constraints import minus
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Assign, Compound, Range, Simple, Statement, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
 from stanct.stan.shapes import ELEMENTWISE, Scope, Shapes
-from stanct.stan.syntax import (
-    Assign,
-    Compound,
-    Range,
-    Simple,
-    Statement,
-    TypeSpec,
-    walk,
-)
+from stanct.stan.syntax import walk
 
 _ADDITIVE = frozenset({"+", "-"})
 _PRODUCTS = frozenset({"*", "/", "^", "%", "%/%", "\\", ".*", "./", ".^"})

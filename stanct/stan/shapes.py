@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stanct.stan.syntax import Compound, Declare, Function, Range, Statement, Syntax, TypeSpec
+from stanct.stan.nodes import Compound, Declare, Function, Range, Statement, TypeSpec
+from stanct.stan.syntax import Syntax
 
 # Functions that return a scalar for any arguments ...
 _SCALAR_NAMES = """

@@ -6,8 +6,8 @@ of decay of exp(15) makes an explicit solver a hundred thousand times slower tha
 
 from __future__ import annotations
 
+from stanct.stan.nodes import Range
 from stanct.stan.program import Program
-from stanct.stan.syntax import Range
 
 SOLVERS = frozenset(
     {f"ode_{way}{tol}" for way in ("rk45", "bdf", "adams", "ckrk") for tol in ("", "_tol")}

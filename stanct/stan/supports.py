@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from scipy.special import betainc, expit, gammainc, gammaincc, ndtr, stdtr
 
-from stanct.stan.syntax import TypeSpec
+from stanct.stan.nodes import TypeSpec
 
 Cdf = Callable[..., float]
 

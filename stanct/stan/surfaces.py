@@ -8,7 +8,7 @@ from typing import Any
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.syntax import Assign, Increment
+from stanct.stan.nodes import Assign, Increment
 
 # Types whose values fill a surface, and the densities on it that Stan has.
 _SURFACES: dict[str, tuple[str, str]] = {

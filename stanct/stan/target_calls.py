@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stanct.stan.nodes import Range
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, Rewriter
-from stanct.stan.syntax import Range
 
 
 def calls_of_lp_functions(program: Program) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Density, one_line
+from stanct.stan.nodes import Compound, Range, Tilde, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
-from stanct.stan.syntax import Compound, Range, Syntax, Tilde, TypeSpec
+from stanct.stan.syntax import Syntax
 
 # Families without a log distribution function in Stan.
 _WITHOUT_LCDF = frozenset({"loglogistic"})

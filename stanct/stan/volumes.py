@@ -6,8 +6,8 @@ import math
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, one_line
+from stanct.stan.nodes import TypeSpec
 from stanct.stan.supports import COMPACT
-from stanct.stan.syntax import TypeSpec
 from stanct.stan.truncations import operand, product
 
 Volume = tuple[str | None, float | None, str | None]

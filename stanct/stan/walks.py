@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stanct.stan.syntax import Compound, Range, Syntax, Tilde, TypeSpec
+from stanct.stan.nodes import Compound, Range, Tilde, TypeSpec
+from stanct.stan.syntax import Syntax
 
 # Operators that bind less tightly than a sum.
 _LOOSER = frozenset({"?", "||", "&&", "==", "!=", "<", "<=", ">", ">="})

@@ -11,11 +11,12 @@ from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter, plus
 from stanct.stan.counts import Counts
 from stanct.stan.loops import LoopSums
+from stanct.stan.nodes import Declare, Increment, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Declare, Increment, TypeSpec, walk
+from stanct.stan.syntax import walk
 from stanct.stan.target_calls import calls_of_lp_functions, redirect_reads, touches_target
 
 

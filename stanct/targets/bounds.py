@@ -14,8 +14,8 @@ import numpy as np
 
 from stanct.engines.embedded import Recipe
 from stanct.stan.arithmetic import evaluated
+from stanct.stan.nodes import Range, TypeSpec
 from stanct.stan.program import Program
-from stanct.stan.syntax import Range, TypeSpec
 from stanct.targets.data import StanData
 from stanct.targets.density import Density, tried
 

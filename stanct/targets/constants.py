@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from stanct.stan.nodes import Assign, Compound, Declare, Range, Statement, Tilde
 from stanct.stan.program import Program
-from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement, Tilde, walk
+from stanct.stan.syntax import walk
 from stanct.stan.target_calls import touches_target
 from stanct.targets.density import Density
 

@@ -11,9 +11,9 @@ from stanct.common.errors import EngineError, ProgramError, shortened
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
 from stanct.stan.data_densities import OF_DATA, density_of_data
+from stanct.stan.nodes import Range
 from stanct.stan.program import Program
 from stanct.stan.stand_ins import stand_ins
-from stanct.stan.syntax import Range
 
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")

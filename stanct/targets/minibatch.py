@@ -27,9 +27,10 @@ from stanct.common.errors import DataError, EngineError, ProgramError, SamplingE
 from stanct.common.settings import Flag, Whole, check_fields
 from stanct.engines.embedded import Recipe
 from stanct.stan.codegen import generate
+from stanct.stan.nodes import Increment, Range, Tilde
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, edited
-from stanct.stan.syntax import Increment, Range, Tilde, walk
+from stanct.stan.syntax import walk
 from stanct.targets.batches import Batches
 from stanct.targets.data import StanData, error_at
 from stanct.targets.density import Density

@@ -15,9 +15,10 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.engines.embedded import Recipe
+from stanct.stan.nodes import Compound, Declare
 from stanct.stan.program import Program
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Compound, Declare, Syntax, walk
+from stanct.stan.syntax import Syntax, walk
 from stanct.targets.data import StanData
 from stanct.targets.density import tried
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.common.errors import ProgramError, shortened
+from stanct.stan.nodes import Call, Declare, Statement
 from stanct.stan.program import Program
-from stanct.stan.syntax import Call, Declare, Statement, walk
+from stanct.stan.syntax import walk
 from stanct.targets.data import StanData
 from stanct.targets.density import Density
 
