@@ -209,14 +209,11 @@ class Curve:
     std_error: Array
 
     def __repr__(self) -> str:
+        slope = float(np.diff(self.log_z)[0] / np.diff(self.beta)[0])
         return (
             f"Curve of {self.beta.size} points: log z(1) = {self.log_z[-1]:.4f} ± "
-            f"{self.std_error[-1]:.4f}, deepest slope {self._steepest:.3g} at β = 0"
+            f"{self.std_error[-1]:.4f}, deepest slope {slope:.3g} at β = 0"
         )
-
-    @property
-    def _steepest(self) -> float:
-        return float(np.diff(self.log_z)[0] / np.diff(self.beta)[0])
 
 
 @dataclass(frozen=True)

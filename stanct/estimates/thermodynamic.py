@@ -59,8 +59,9 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
         labels, widths = _quantile_strata(beta, inside, count)
         start, widths[0] = float(widths[0]), 0.0
         # The same strata, joined in pairs from the second on.
-        joined, wide = np.maximum(labels - 1, 0) // 2 + (labels > 0), _paired(widths[1:])
-        wide, kept = np.append(0.0, wide), inside
+        joined, wide = np.maximum(labels - 1, 0) // 2 + (labels > 0), widths[1:]
+        wide = np.append(0.0, np.add.reduceat(wide, np.arange(0, wide.size, 2)))
+        kept = inside
     grid = np.unique(np.append(beta_grid(GRID), start))
     grid = grid[grid >= start]
     slope, _ = estimator.delta_moments(grid)
@@ -142,11 +143,6 @@ def _quantile_strata(beta: Array, kept: Array, count: int) -> tuple[Array, Array
     edges = np.quantile(beta[kept], np.linspace(0, 1, count + 1))
     edges[0], edges[-1] = 0.0, 1.0
     return np.clip(np.searchsorted(edges, beta, side="right") - 1, 0, count - 1), np.diff(edges)
-
-
-def _paired(widths: Array) -> Array:
-    """The widths of strata joined in pairs; an odd last one stays alone."""
-    return np.add.reduceat(widths, np.arange(0, widths.size, 2))
 
 
 def _trapezoid(betas: Array) -> Array:

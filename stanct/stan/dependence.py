@@ -295,7 +295,8 @@ class Dependence:
             parameters = values & self._parameters.keys()
         if values & self._data:
             part = "likelihood"
-            told = not values & self._data <= self._numbers and not self._calls_users(whole)
+            users = set(self._syntax.words(whole)) & self._program.functions.keys()
+            told = not (users or values & self._data <= self._numbers)
             if parameters and not density and annotated is None and not told:
                 self.unattributed.append(whole.first)
         elif parameters and density:
@@ -325,9 +326,6 @@ class Dependence:
                     if syntax.word(name) in self._variates_of(function):
                         found |= self._reaches(self._names(argument, scope))
         return found
-
-    def _calls_users(self, tokens: Range) -> bool:
-        return any(self._syntax.word(token) in self._program.functions for token in range(*tokens))
 
     def _variates_of(self, function: Function) -> set[str]:
         """Words that stand in the variate of a density in a function's body."""

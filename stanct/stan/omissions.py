@@ -344,7 +344,9 @@ class _Finder:
             name = self.syntax.word(token)
             told = self._by_hand | self._own | self._made
             hidden = name in (seen.in_variates | seen.by_hand) - told
-            if hidden and cuts_off(spec) and not self._is_of_unit_volume(name, spec):
+            value = volume(self.densities, name, spec)[1] if is_compact(spec) else None
+            is_unit = value is not None and abs(value) < NEGLIGIBLE
+            if hidden and cuts_off(spec) and not is_unit:
                 yield self._unchecked(
                     statement.tokens,
                     [name],
@@ -365,10 +367,6 @@ class _Finder:
                     f"This is a density of `{text}`, and not of a parameter: whether a Jacobian "
                     "or a constant is missing cannot be checked.",
                 )
-
-    def _is_of_unit_volume(self, name: str, spec: TypeSpec) -> bool:
-        value = volume(self.densities, name, spec)[1] if is_compact(spec) else None
-        return value is not None and abs(value) < NEGLIGIBLE
 
     # Hand-written increments
 

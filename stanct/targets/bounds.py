@@ -21,12 +21,12 @@ from stanct.targets.density import Density, tried
 
 _WORD = re.compile(r"[A-Za-z]\w*")
 _BOUNDED = ("real", "vector", "row_vector", "matrix")
-# Two unconstrained numbers at which a variable with one bound is that bound to all digits, unless
-# the bound is infinite, and the variable the number itself.
-_FAR = (-800.0, -810.0)
+# An unconstrained number at which a variable with one bound is that bound to all digits, unless the
+# bound is infinite, and the variable the number itself.
+_FAR = -801.25
 # With fewer numbers between them, bounds round most values of their parameter to each other.
 FEWEST_NUMBERS = 1000
-_AT = {"lower": _FAR, "upper": _FAR, "offset": (0.0, 0.0), "multiplier": (1.0, 1.0)}
+_AT = {"lower": _FAR, "upper": _FAR, "offset": 0.0, "multiplier": 1.0}
 _NONE = {"lower": -np.inf, "upper": np.inf}
 
 
@@ -108,20 +108,13 @@ def _words(program: Program, tokens: Range) -> set[str]:
 def _values(density: Density, prefix: str) -> dict[str, dict[str, float]]:
     """The bounds by side and variable, such as ``lower_b``, and then by index, such as ``2.1``."""
     sides = [n.removeprefix(prefix).partition("_")[0] for n in density.unconstrained_names]
-    near, far = np.array([_AT[side] for side in sides]).T.copy()
+    values = density.constrain(np.array([_AT[side] for side in sides])).tolist()
     found: dict[str, dict[str, float]] = {}
-    for name, value, other in zip(
-        density.names,
-        density.constrain(near).tolist(),
-        density.constrain(far).tolist(),
-        strict=True,
-    ):
-        variable, _, index = name.partition(".")
-        side = variable.removeprefix(prefix).partition("_")[0]
+    for name, value in zip(density.names, values, strict=True):
+        variable, _, index = name.removeprefix(prefix).partition(".")
         # Without a bound the variable is the unconstrained number.
-        if side in _NONE and (value, other) == _AT[side]:
-            value = _NONE[side]
-        found.setdefault(variable.removeprefix(prefix), {})[index] = value
+        none = _NONE.get(variable.partition("_")[0]) if value == _FAR else None
+        found.setdefault(variable, {})[index] = value if none is None else none
     return found
 
 

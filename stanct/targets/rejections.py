@@ -103,11 +103,10 @@ def _statements(program: Program) -> Iterator[Statement]:
 
 
 def _declared(program: Program, name: str) -> int | None:
-    word = program.syntax.word
     for statement in _statements(program):
         if isinstance(statement, Declare) and statement.type.constraints:
             for token, _ in statement.names:
-                if word(token) == name:
+                if program.syntax.word(token) == name:
                     return token
     return None
 
