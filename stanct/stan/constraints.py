@@ -169,7 +169,13 @@ class ParameterWriter:
         start = f"{self.prefix}at_{name}"
         if spec.base == "tuple" or (spec.array and not self._vectorises(spec)):
             position = f"{self.prefix}p"
-            lines = self._elements(name, spec, position, ())
+
+            def write(element: str, part: TypeSpec, indices: tuple[str, ...]) -> list[str]:
+                size = self.element_size(part)
+                lines = self._one(element, part, position, plus(position, size), indices)
+                return [*lines, f"{position} += {size};"]
+
+            lines = self.over_elements(name, spec, write)
             return ["{", f"{_INDENT}int {position} = {start};", *indented(lines), "}"]
         if spec.array:
             return self._real_array(name, spec, start, behind)
@@ -230,25 +236,33 @@ class ParameterWriter:
         lines = [f"{source_type} {y} = {source};", *write(y)]
         return lines if scoped else ["{", *indented(lines), "}"]
 
-    def _elements(
-        self, target: str, spec: TypeSpec, position: str, indices: tuple[str, ...]
+    def over_elements(
+        self,
+        target: str,
+        spec: TypeSpec,
+        write: Callable[[str, TypeSpec, tuple[str, ...]], list[str]],
+        taken: Callable[[TypeSpec, tuple[str, ...]], int] = lambda *_: 0,
+        indices: tuple[str, ...] = (),
     ) -> list[str]:
-        """Write loops over the array dimensions; `position` is the running index in the vector."""
-        loops: list[str] = []
-        mine = tuple(f"{self.prefix}i{len(indices) + k + 1}" for k in range(len(spec.array)))
-        for index, size in zip(mine, spec.array, strict=True):
-            loops.append(f"for ({index} in 1 : {self.syntax.text(size)}) {{")
+        """Write lines for each part of a tuple, and each element of an array in loops.
+
+        `write` takes an element, its type and the indices of its array. `taken` tells how many
+        innermost dimensions it takes without a loop.
+        """
+        every = tuple(f"{self.prefix}i{len(indices) + k + 1}" for k in range(len(spec.array)))
+        mine = every[: len(every) - taken(spec, every)]
         element = f"{target}[{', '.join(mine)}]" if mine else target
         if spec.base == "tuple":
-            lines: list[str] = []
-            for k, part in enumerate(spec.elements):
-                lines += self._elements(f"{element}.{k + 1}", part, position, indices + mine)
+            lines = [
+                line
+                for k, part in enumerate(spec.elements, 1)
+                for line in self.over_elements(f"{element}.{k}", part, write, taken, indices + mine)
+            ]
         else:
-            size = self.element_size(spec)
-            lines = self._one(element, spec, position, plus(position, size), mine)
-            lines.append(f"{position} += {size};")
-        for loop in reversed(loops):
-            lines = [loop, *indented(lines), "}"]
+            lines = write(element, spec, mine)
+        for index, size in reversed(list(zip(mine, spec.array, strict=False))):
+            head = f"for ({index} in 1 : {self.syntax.text(size)}) {{"
+            lines = [head, *indented(lines), "}"] if lines else []
         return lines
 
     def _one(

@@ -47,7 +47,10 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self._program, self._syntax = program, program.syntax
         self._densities = Densities(program)
-        self._functions = self._own()
+        # Functions of the user's that call such densities, directly or not.
+        self._functions = program.calling(
+            lambda one: any(map(_FAMILY.fullmatch, self._syntax.words(one.body.tokens)))
+        )
         # What flows into these is not followed.
         drawn = program.statements("generated quantities")
         self._drawn = set[str]().union(*map(self._syntax.declared, drawn))
@@ -85,18 +88,3 @@ class _Finder:
         shapes = [self._densities.shapes.shape(part, scope) for part in parts[:2]]
         vectors = all(shape is not None and shape.rank == 1 for shape in shapes)
         return family is None or family[1] != "multi_normal" or not vectors
-
-    def _own(self) -> set[str]:
-        """Names of the user's functions that call such densities, directly or not."""
-        word, words = self._syntax.word, self._syntax.words
-        bodies = [(word(one.name), words(one.body.tokens)) for one in self._syntax.functions]
-        found: set[str] = set()
-        before = -1
-        while before < len(found):
-            before = len(found)
-            found |= {
-                name
-                for name, body in bodies
-                if any(word in found or _FAMILY.fullmatch(word) for word in body)
-            }
-        return found

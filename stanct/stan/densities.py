@@ -87,6 +87,8 @@ class Densities:
         self.shapes = Shapes(program.syntax)
         self.parameters = frozenset(program.parameter_names)
         self._functions = program.functions
+        # Functions of the user's that call a density or add to the target, even indirectly.
+        self._adders = program.calling(self._adds)
         self._closures: dict[str, frozenset[str]] = {}
         every = program.statements(*(program.blocks.keys() - {"functions"}))
         self._variables = frozenset[str]().union(*map(self.syntax.declared, every))
@@ -254,9 +256,7 @@ class Densities:
     def has_density(self, tokens: Range) -> bool:
         """Return whether an expression contains the log of a density or of a probability."""
         for name, arguments in self.calls(tokens):
-            if is_log_density(name) or name == "target":
-                return True
-            if any(self._adds(function) for function in self._functions.get(name, ())):
+            if is_log_density(name) or name == "target" or name in self._adders:
                 return True
             if name.startswith("reduce_sum") or name.startswith("hmm_"):
                 return True
@@ -265,22 +265,14 @@ class Densities:
                 return True  # a function that takes a user-defined function
         return bool(self.names(tokens) & self._holders)
 
-    def _adds(self, function: Function, above: frozenset[str] = frozenset()) -> bool:
-        """Return whether a function calls a density or adds to the target, even indirectly."""
-        name = self.syntax.word(function.name)
-        if name.endswith("_lp"):
-            return True
-        if any(isinstance(inner, Tilde | Increment) for inner in walk([function.body])):
-            return True
-        for called, _ in self.calls(function.body.tokens):
-            if is_log_density(called):
-                return True
-            if called not in above and any(
-                self._adds(other, above | {name, called})
-                for other in self._functions.get(called, ())
-            ):
-                return True
-        return False
+    def _adds(self, function: Function) -> bool:
+        """Return whether a function calls a density or adds to the target by itself."""
+        called = [name for name, _ in self.calls(function.body.tokens)]
+        return (
+            self.syntax.word(function.name).endswith("_lp")
+            or any(isinstance(inner, Tilde | Increment) for inner in walk([function.body]))
+            or any(map(is_log_density, called))
+        )
 
     def _renamed(self) -> Iterator[tuple[str, str]]:
         """Yield the variables that are a parameter, or an element of one, with its name."""
@@ -390,19 +382,17 @@ class Densities:
     def _is_density_of_first(self, function: Function) -> bool:
         """Return whether the densities in a user-defined density are of its first argument only."""
         others = {self.syntax.word(token) for _, token in function.arguments[1:]}
-        variates = [s.variate for s in walk([function.body]) if isinstance(s, Tilde)]
-        for name, arguments in self.calls(function.body.tokens):
-            if DENSITY.fullmatch(name):
-                variates += self.syntax.split(arguments, "|")[:1]
-            elif any(self._adds(other) for other in self._functions.get(name, ())):
-                return False
-        words = {self.syntax.word(token) for variate in variates for token in range(*variate)}
-        return not words & others
+        called = {name for name, _ in self.calls(function.body.tokens)}
+        if any(name in self._adders and not DENSITY.fullmatch(name) for name in called):
+            return False
+        return not others & self.program.variates_in(
+            function, lambda name: DENSITY.fullmatch(name) is not None
+        )
 
     def _opaque_calls(self, tokens: Range) -> None:
         """Mark the parameters passed to user-defined functions that may contain a prior."""
         for name, arguments in self.calls(tokens):
-            if not is_log_density(name) and any(map(self._adds, self._functions.get(name, ()))):
+            if not is_log_density(name) and name in self._adders:
                 self.by_hand |= self.roots_in(arguments)
                 self.used |= self.by_hand
 

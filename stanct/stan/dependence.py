@@ -17,7 +17,6 @@ from stanct.stan.nodes import (
     Assign,
     Compound,
     Declare,
-    Function,
     Increment,
     Range,
     Statement,
@@ -25,7 +24,6 @@ from stanct.stan.nodes import (
 )
 from stanct.stan.program import Program
 from stanct.stan.supports import is_compact
-from stanct.stan.syntax import walk
 from stanct.stan.walks import terms_of_sum
 
 PARTS = ("prior", "likelihood")
@@ -323,19 +321,9 @@ class Dependence:
             for function in self._program.functions.get(syntax.word(token), ()):
                 given = syntax.arguments(syntax.inside(token + 1))
                 for (_, name), argument in zip(function.arguments, given, strict=False):
-                    if syntax.word(name) in self._variates_of(function):
+                    if syntax.word(name) in self._program.variates_in(function, _is_density):
                         found |= self._reaches(self._names(argument, scope))
         return found
-
-    def _variates_of(self, function: Function) -> set[str]:
-        """Words that stand in the variate of a density in a function's body."""
-        syntax, words = self._syntax, set[str]()
-        for token in syntax.calls(function.body.tokens, _is_density):
-            words |= {*syntax.words(syntax.conditioned(syntax.inside(token + 1))[0])}
-        for statement in walk([function.body]):
-            if isinstance(statement, Tilde):
-                words |= {*syntax.words(statement.variate)}
-        return words
 
     def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
         """Yield every call of a function ending in `_lp`, which adds to the target."""

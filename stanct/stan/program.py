@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from stanct.common.errors import ProgramError
-from stanct.stan.nodes import Declare, Function, ProgramBlock, Simple, Statement, TypeSpec
+from stanct.stan.nodes import Declare, Function, ProgramBlock, Simple, Statement, Tilde, TypeSpec
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import Syntax, walk
 
@@ -224,6 +224,25 @@ class Program:
     def defines(self, family: str) -> bool:
         """Return whether a function of the program is a density or a mass function of a family."""
         return any(family + ending in self.functions for ending in ("_lpdf", "_lpmf"))
+
+    def calling(self, is_meant: Callable[[Function], bool]) -> frozenset[str]:
+        """Return the functions that are meant, and those that call them, directly or not."""
+        found, before = set[str](), -1
+        while before < len(found):
+            before = len(found)
+            for name, several in self.functions.items():
+                called = (found.intersection(self.syntax.names(one.body.tokens)) for one in several)
+                if any(map(is_meant, several)) or any(called):
+                    found.add(name)
+        return frozenset(found)
+
+    def variates_in(self, function: Function, is_density: Callable[[str], bool]) -> set[str]:
+        """Return the words that stand in the variate of a density in a function's body."""
+        syntax, body = self.syntax, function.body
+        ranges = [one.variate for one in walk([body]) if isinstance(one, Tilde)]
+        for token in syntax.calls(body.tokens, is_density):
+            ranges.append(syntax.conditioned(syntax.inside(token + 1))[0])
+        return {word for tokens in ranges for word in syntax.words(tokens)}
 
     def statements(self, *blocks: str) -> Iterator[Statement]:
         """Yield every statement of these blocks, also those inside of others."""
