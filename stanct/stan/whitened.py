@@ -5,7 +5,7 @@ These kinds are `joint`, `pseudo_extended` and `extended_hamiltonian`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter, plus
@@ -121,10 +121,13 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
     """Write the parameters as functions of the unconstrained vector, and the shared blocks."""
     program, prefix = rewriter.program, rewriter.prefix
     fills: list[str] = []
-    sizes: list[tuple[str, str]] = []
+    # The name and value of each parameter's first index; the last is one past the end.
+    starts, start = list[tuple[str, str]](), "1"
     for (statement, name, spec), behind in _with_ends(program, prefix):
-        fills += writer.write(program.syntax.word(name), name, spec, behind)
-        sizes.append((program.syntax.word(name), writer.size(spec)))
+        word = program.syntax.word(name)
+        fills += writer.write(word, name, spec, behind)
+        starts.append((f"{prefix}at_{word}", start))
+        start = plus(f"{prefix}at_{word}", writer.size(spec))
         if name == statement.names[0][0]:
             plain = writer.unconstrained_type(spec)
             rewriter.edits.append(rewriter.retyped(spec.base_range, plain))
@@ -137,7 +140,7 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
         "constants": rewriter.counts.sums if rewriter.counts else {},
         "generated_quantities": block_text(rewriter, "generated quantities"),
         "comment": comment_before(program, next(iter(program.blocks))),
-        "starts": _starts(sizes, prefix),
+        "starts": [*starts, (f"{prefix}end", start)],
         "fills": fills,
     }
 
@@ -175,15 +178,6 @@ def _with_ends(
     declarations = list(program.parameter_declarations())
     starts = [f"{prefix}at_{program.syntax.word(name)}" for _, name, _ in declarations]
     return zip(declarations, [*starts[1:], f"{prefix}end"], strict=False)
-
-
-def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
-    """Return the name and value of each parameter's first index; the last is one past the end."""
-    starts, behind = list[tuple[str, str]](), "1"
-    for name, size in sizes:
-        starts.append((f"{prefix}at_{name}", behind))
-        behind = plus(f"{prefix}at_{name}", size)
-    return [*starts, (f"{prefix}end", behind)]
 
 
 def _adjust_target(rewriter: Rewriter, added: str) -> bool:

@@ -27,7 +27,7 @@ from stanct.stan.hierarchies import hierarchies
 from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
-from stanct.stan.solvers import solves_equations
+from stanct.stan.target_calls import solves_equations
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
