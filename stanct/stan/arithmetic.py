@@ -39,7 +39,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
-_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "pi": lambda: math.pi,
     "e": lambda: math.e,
     "sqrt2": lambda: math.sqrt(2),

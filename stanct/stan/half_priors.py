@@ -210,9 +210,9 @@ class HalfPriors:
         low = side == "lower"
         tokens = getattr(density.statement, side, None)  # of a truncation
         argument = family.low_argument if low else family.high_argument
-        if tokens is None and argument is None:
-            return family.low if low else family.high
         if tokens is None:
+            if argument is None:
+                return family.low if low else family.high
             if argument >= len(density.arguments):
                 return "?"
             tokens = density.arguments[argument]

@@ -13,7 +13,11 @@ from stanct.common.errors import shortened
 
 _FINITE = "Data are finite numbers: leave missing values out, or declare them as parameters."
 _SCALARS = (bool, int, float, np.number, np.bool_)
-_STRANGE = (np.timedelta64, np.longdouble, np.clongdouble)  # numbers that JSON has not
+_STRANGE: tuple[Any, ...] = (
+    np.timedelta64,
+    np.longdouble,
+    np.clongdouble,
+)  # numbers that JSON has not
 _ARRAYS = ("numpy", "xarray", "pandas")  # modules whose objects stanio makes arrays of
 # Stands in JSON that was read for the value of a key that comes twice.
 _TWICE = object()
@@ -99,14 +103,15 @@ def _faults_of_one(value: Any, index: Index, complex_too: bool) -> Iterator[Faul
     if value is None or value is np.ma.masked:
         yield Fault(index, "null", _FINITE)
         return
-    if isinstance(value, complex | np.complex64):
+    strange = isinstance(value, _STRANGE)
+    if isinstance(value, complex | np.complexfloating) and not strange:
         if not complex_too:
             remedy = "Pass its real part, or declare the variable complex."
             yield Fault(index, f"the complex number {value}", remedy)
         elif not (math.isfinite(value.real) and math.isfinite(value.imag)):
             yield Fault(index, f"{value}", _FINITE)
         return
-    if not isinstance(value, (*_SCALARS, str)) or isinstance(value, _STRANGE):
+    if strange or not isinstance(value, (*_SCALARS, str)):
         name = type(value).__name__
         words = f"of the type {name!r}, which cannot be written as JSON,"
         yield Fault(index, words, "Use numbers, lists and NumPy arrays.")
