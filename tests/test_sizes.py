@@ -25,6 +25,10 @@ from stanct.stan.program import Program
         ("n > 2 ? 1 : 0", None),
         ("s", None),
         ("x.real", None),
+        ("n > 2 && f(n)", None),
+        ("n > 3 && f(n)", False),
+        ("n > 2 || f(n)", True),
+        ("!(n == 3) || n != 3", False),
     ],
 )
 def test_arithmetic(text: str, value: float | None) -> None:

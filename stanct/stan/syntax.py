@@ -483,6 +483,11 @@ class Syntax:
             raise self.error(opening, told, f"Write `{new}`.")
 
 
+def parsed(source: str) -> Syntax:
+    """Return the syntax of a text, includes resolved."""
+    return Syntax(SourceText.expand(source, "program"))
+
+
 def free_prefix(prefix: str, *programs: Syntax) -> str:
     """Return a prefix with which no word of the programs begins."""
     words = {token.text for one in programs for token in one.tokens}

@@ -17,8 +17,7 @@ from stanct.common.arrays import Array
 from stanct.engines.embedded import Recipe
 from stanct.stan.nodes import Compound, Declare
 from stanct.stan.program import Program
-from stanct.stan.source import SourceText
-from stanct.stan.syntax import Syntax, walk
+from stanct.stan.syntax import parsed, walk
 from stanct.targets.data import StanData
 from stanct.targets.density import tried
 
@@ -129,7 +128,7 @@ def _values(
 
 def _as_data(source: str, declarations: str) -> str:
     """The program with declarations as data in place of transformed data; no line moves."""
-    syntax = Syntax(SourceText.expand(source, "program"))
+    syntax = parsed(source)
     made, given = syntax.blocks["transformed data"], syntax.blocks.get("data")
     start, end = syntax.start(made.keyword), syntax.tokens[made.closing].end
     lines = "\n" * source.count("\n", start, end)
