@@ -55,14 +55,11 @@ def mode_columns(
 
     The first arguments are `mode_shares`', and the last are `expectation`'s.
 
-    Returns
-    -------
-    dict
-        Columns of a table with a row for each mode: `weight` and its `std_error`; `log_z`, the log
-        of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
-        pilots' estimate; `pilot_weight`, its share of all modes' mass, or of the run's if that is
-        more by two standard errors; and `chains`, the number of chains with at least a tenth of the
-        mode's weight.
+    The columns of a table with a row for each mode are `weight` and its `std_error`; `log_z`, the
+    log of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
+    pilots' estimate; `pilot_weight`, its share of all modes' mass, or of the run's if that is more
+    by two standard errors; and `chains`, the number of chains with at least a tenth of the mode's
+    weight.
     """
     share = mode_shares(survey, z, unwhiten, log_weights)
     pilots = np.array(survey["log_evidence"])
