@@ -287,7 +287,7 @@ def test_the_next_run_ends_a_process_that_sigterm_was_sent_to(
         calls.append(1)
         if len(calls) < 2:
             return whole(*arguments, **options)
-        with heeding_signals(lambda: None):
+        with heeding_signals():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(10)
 
@@ -295,7 +295,7 @@ def test_the_next_run_ends_a_process_that_sigterm_was_sent_to(
     with pytest.warns(UserWarning, match="Stopped after 1 data sets"):
         found = model.sample_many(datasets(3), **QUICK)
     assert len(found.table) == 1 and len(calls) == 2
-    with pytest.raises(SystemExit) as ended, heeding_signals(lambda: None):
+    with pytest.raises(SystemExit) as ended, heeding_signals():
         pytest.fail("the process goes on")
     assert ended.value.code == 143
 

@@ -42,7 +42,7 @@ from stanct.work.calls import Calls
 from stanct.work.execution import check_seed
 from stanct.work.interrupts import note_sigterm
 from stanct.work.pools import check_executor, opened
-from stanct.work.progress import Bar, say_above
+from stanct.work.progress import Bar
 from stanct.work.results import Results
 from stanct.work.workers import check_answer, loss_of
 
@@ -185,7 +185,7 @@ def sample_many(
     complete = True
     with journal, bar, opened(executor) as pool:
         if pool is not None:
-            check_answer(pool, say_above if progress else lambda _: None)
+            check_answer(pool, progress=progress)
         seeds, threads = Seeds(journal.seed), None if pool is None else 1
         runs = Path(folder) / RUNS if keep_runs and folder is not None else None
         tasks = (

@@ -52,7 +52,7 @@ def sample(
     """Return the run of the method of that name."""
 
 
-@heeding_signals(lambda: None)
+@heeding_signals()
 def sample(
     target: SampledTarget | StochasticTarget,
     method: Method[Any] | str = "auto",

@@ -225,7 +225,7 @@ def _finish(run: Run, options: argparse.Namespace) -> int:
     """
     done: list[str] = []
     try:
-        with heeding_signals(lambda: None, last=True):
+        with heeding_signals(last=True):
             return _written(run, options, done)
     except (KeyboardInterrupt, SystemExit) as stop:
         if "printed" not in done and isinstance(run, EvidenceRun):

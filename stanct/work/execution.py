@@ -30,7 +30,7 @@ from stanct.work.blas import one_blas_thread, with_one_blas_thread
 from stanct.work.checkpoint import Journal, as_recorded
 from stanct.work.identity import identity
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
-from stanct.work.progress import Bar, say_above
+from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
 from stanct.work.workers import check_workers, loss_of, warn_of
 
@@ -388,9 +388,8 @@ def executing(
         probe = target.density.log_densities(points)
         # A run of 0 seconds takes what the checkpoint has, and needs no worker.
         if executor is not None and max_seconds != 0:
-            say = say_above if progress else lambda _: None
             with deadline(max_seconds, since):
-                check_workers(executor, target.density.borrow, points, probe, say)
+                check_workers(executor, target.density.borrow, points, probe, progress=progress)
         if checkpoint is not None:
             journal = Journal(checkpoint, identity(target.origin, method, settings, seed, probe))
             seed = journal.identity["seed"]
@@ -401,9 +400,8 @@ def executing(
         journal.before = lambda: [shelf.synchronise() for shelf in shelves]
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
-        save = journal.flush if journal else lambda: None
         with (
-            heeding_signals(save),
+            heeding_signals(),
             deadline(max_seconds, since),
             one_blas_thread(),
             Bar(0, "run", shown=progress),
