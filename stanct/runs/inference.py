@@ -77,6 +77,13 @@ def groups_of(
     return Groups(groups, _data_groups(data, program, {*observed, *predicted.values()}))
 
 
+def for_arviz(statistics: Mapping[str, Array]) -> dict[str, Array]:
+    """Statistics of transitions, which have CmdStan's names, by ArviZ's."""
+    named = {name.rstrip("_"): values for name, values in statistics.items()}
+    named["diverging"] = named.pop("divergent").astype(bool)
+    return named
+
+
 def variables_at(x: Array, density: str | None, data: str) -> dict[str, Array]:
     """The program's variables at points x, shape (..., D), each of shape (..., *dims).
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, joined_rows
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
@@ -457,7 +457,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         self._save(check_save_folder(folder))
 
     def _save(self, folder: Path) -> None:
-        save_run(folder, self, self.file_format, self._stored_arrays(), **self._stored_values())
+        save_run(self, folder, self._stored_arrays(), **self._stored_values())
 
     def stored(self, folder: Path) -> Self:
         """Save the run in place of the checkpoint in its folder, and return it as loaded."""
@@ -466,20 +466,25 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
 
     def _joined(self, more: Any) -> dict[str, Any]:
         """Fields of this run with those of `more`, where they are no arrays of draws."""
-        return {}
+        own: Any = self
+        named = "statistics" in self.__dataclass_fields__
+        return {"statistics": joined_rows(own.statistics, more.statistics)} if named else {}
 
     def _stored_arrays(self) -> dict[str, Array]:
         """Arrays that this kind of run adds to a saved run."""
         return {name: getattr(self, name) for name in self.arrays}
 
     def _stored_values(self) -> dict[str, Any]:
-        """Other fields that this kind of run adds, in the form that `storage.save_run` accepts."""
+        """Other fields that this kind of run adds, JSON values."""
         return {}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         """Read this kind's own fields from a saved run; the inverse of the two methods above."""
-        return {name: stored.arrays[name] for name in cls.arrays}
+        own: dict[str, Any] = {name: stored.arrays[name] for name in cls.arrays}
+        if "statistics" in cls.__dataclass_fields__:
+            own["statistics"] = stored.statistics
+        return own
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

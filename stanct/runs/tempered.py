@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from stanct.common.arrays import Array, joined_rows
+from stanct.common.arrays import Array
 from stanct.common.errors import StanctError, counted
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
@@ -29,6 +29,7 @@ from stanct.runs.diagnostics import (
     transition_counts,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
+from stanct.runs.inference import for_arviz
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.storage import Stored
 from stanct.runs.surveyed import AGAIN
@@ -255,9 +256,7 @@ class TemperedRun(EvidenceRun):
         return weighted.rows_of(self.variables, picked)
 
     def _sample_statistics(self) -> dict[str, Array]:
-        statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
-        statistics["diverging"] = statistics.pop("divergent").astype(bool)
-        statistics |= {
+        statistics = for_arviz(self.statistics) | {
             "beta": self.beta,
             "delta": self.delta,
             "log_weight": self.log_weights(1.0),
@@ -274,11 +273,10 @@ class TemperedRun(EvidenceRun):
         return f"{counted(self.chains, 'chain')} of {self.draws} draws{kept}"
 
     def _joined(self, more: Any) -> dict[str, Any]:
-        return {
+        return super()._joined(more) | {
             "z": np.concatenate([self.z, more.z], axis=1),
             "kept": np.concatenate([self.kept, self.draws + more.kept]),
             "base_delta": np.concatenate([self.base_delta, more.base_delta]),
-            "statistics": joined_rows(self.statistics, more.statistics),
         }
 
     def _stored_arrays(self) -> dict[str, Array]:
@@ -294,17 +292,15 @@ class TemperedRun(EvidenceRun):
         return self.bias
 
     def _stored_values(self) -> dict[str, Any]:
-        ladder = isinstance(self.bias, LadderBias)
         atom = self.bias.atom if isinstance(self.bias, Bias) else 0.0
-        return {"statistics": self.statistics, "ladder": ladder, "atom": atom}
+        return {"ladder": isinstance(self.bias, LadderBias), "atom": atom}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         knots = stored.arrays["bias_beta"], stored.arrays["bias_value"]
         ladder, atom = stored.head.get("ladder"), stored.head.get("atom", 0.0)
         return super()._restored(stored) | {
-            "bias": LadderBias(*knots) if ladder else Bias(*knots, atom=atom),
-            "statistics": stored.statistics,
+            "bias": LadderBias(*knots) if ladder else Bias(*knots, atom=atom)
         }
 
 
