@@ -208,14 +208,14 @@ class _Watched(Follower):
         bar: Bar, aim: Precision, base_draws: BaseDraws,
     ) -> None:  # fmt: skip
         super().__init__(bar)
-        self._watch = Watch(base_draws, per_draw, bias, aim, bar, job.execution)
+        self._watch = Watch(base_draws, per_draw, bias, aim, job.execution)
         self._shelf = shelf
 
     def more(self, blocks: list[NutsDraws]) -> int:
         drawn = NutsDraws.joined(blocks)
         draws, shelf = drawn.delta.shape[1], self._shelf
         return self._watch.more(
-            shelf.all(drawn.z, draws), expit(drawn.u), drawn.delta, shelf.kept(draws)
+            self.bar, shelf.all(drawn.z, draws), expit(drawn.u), drawn.delta, shelf.kept(draws)
         )
 
     def seen(self, blocks: list[NutsDraws]) -> None:
@@ -223,4 +223,4 @@ class _Watched(Follower):
             drawn = NutsDraws.joined(blocks)
             return expit(drawn.u), drawn.delta, drawn.gradients
 
-        self._watch.show(draws)
+        self._watch.show(self.bar, draws)
