@@ -31,7 +31,7 @@ from stanct.engines.embedded import compile_program
 from stanct.path.gaussian import GaussianBase
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import auto, independence
-from stanct.samplers._alternation import DOUBLING
+from stanct.samplers._lanes import DOUBLING
 from stanct.samplers._rounds import BaseDraws
 from stanct.samplers._variables import Later
 from stanct.targets.function_target import FunctionDensity

@@ -35,8 +35,6 @@ from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
 
 BLOCK = 100
-# Relative lengths of the rounds of a warm-up. The bias is learned again after each.
-DOUBLING = (1, 1, 2, 4, 8)
 ROUND_DRAWS = 500
 
 
@@ -230,14 +228,11 @@ class _Chains:
 
     def learn(self, number: int) -> None:
         """Learn bias and step sizes in rounds of doubling length, and leave one frozen table."""
-        for step, share in enumerate(DOUBLING):
-            size = max(self.job.warmup * share // sum(DOUBLING), 2)
+        for step, size in enumerate(lanes.doubling(self.job.warmup)):
             out = self.drawn("warm-up", size, learn=True)
             done = self.round(out, "warm-up", number, step)
             self.bias = self.method.refitted_bias(done, self.uniform)
-            pooled = kernels.pool_tables([member.table for member in self.members])
-            for member in self.members:
-                member.table = kernels.copy_table(pooled)
+            lanes.pool(self.members)
 
     def rebase(self, base: Base, bias: AnyBias) -> None:
         """Keep the position x of every chain under a new base and bias."""

@@ -110,9 +110,7 @@ class Annealing(HmcMethod[Result]):
     def more_particles(self, job: Job, run: ParticleRun) -> ParticleRun:
         """Anneal new particles from the base of a run, with its step sizes."""
         up, streams = self._streams(job, run.base)
-        table = lanes.frozen_table(run)
-        for stream in streams:
-            stream.table = kernels.copy_table(table)
+        table = lanes.pool(streams, lanes.frozen_table(run))
         return self.annealed(job, up, streams, table)
 
     def annealed(
@@ -302,7 +300,5 @@ def _learn(job: Job, pilot: Up, streams: list[Stream]) -> kernels.StepTable:
     for _ in range(PILOT_ROUNDS):
         blocks, _ = job.blocks("pilot", pilot, streams, [job.warmup], unit="particle")
         job.ledger.gradients += int(joined_counts(blocks)[:, 0].sum())
-        pooled = kernels.pool_tables([stream.table for stream in streams])
-        for stream in streams:
-            stream.table = kernels.copy_table(pooled)
+        pooled = lanes.pool(streams)
     return pooled

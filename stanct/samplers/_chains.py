@@ -27,7 +27,7 @@ from stanct.path.bias import Bias, CopyBias
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
-from stanct.samplers._nuts import Block, NutsDraws, NutsSampler, nuts_sampler
+from stanct.samplers._nuts import Block, CmdStanNuts, CompiledNuts, NutsDraws, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, copies_inside
 from stanct.work.progress import Bar
@@ -196,7 +196,7 @@ class Stages:
 
     def _drawn(
         self,
-        sampler: NutsSampler,
+        sampler: CompiledNuts | CmdStanNuts,
         starts: _Starts,
         bar: Bar,
         follower: Follower,

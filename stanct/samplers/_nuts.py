@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -141,17 +141,9 @@ class Block(NamedTuple):
     inv_metric: Array
 
 
-class NutsSampler(Protocol):
-    """NUTS on one density: `CompiledNuts` or `CmdStanNuts`."""
-
-    def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted: ...
-
-    def draw(self, positions: Array, block: Block, *, nuts: Nuts) -> NutsDraws: ...
-
-
 def nuts_sampler(
     job: Job, base: Base, bias: Bias | CopyBias, *, copies: int = 1, fixed_beta: Array | None = None
-) -> NutsSampler:
+) -> CompiledNuts | CmdStanNuts:
     """A sampler of the joint density, or with a `CopyBias` of the pseudo-extended one of N copies.
 
     The β of the copies are `fixed_beta`, shape (N,), unless they are estimated. Raises
@@ -237,14 +229,14 @@ class CompiledNuts:
         bias = self.bias
         # Step size and metric are those of the path, not of the atom.
         plain = replace(self, bias=replace(bias, atom=0.0)) if isinstance(bias, Bias) else self
-        work = partial(_warm_up, plain._movers(nuts), warmup, nuts.target_accept)
+        work = partial(plain._movers(nuts).warm_up, warmup, nuts.target_accept)
         found = self.execution.each("warm-up", work, _places(positions, seed))
         steps, metrics, ends, gradients = zip(*found, strict=True)
         return Adapted(np.array(steps), np.array(metrics), np.array(ends), sum(gradients))
 
     def draw(self, positions: Array, block: Block, *, nuts: Nuts) -> NutsDraws:
         """Draw a block with step size and metric frozen; chains continue from `positions`."""
-        work = partial(_draw, self._movers(nuts), block)
+        work = partial(self._movers(nuts).draw, block)
         found = self.execution.each("draws", work, _places(positions, block.seed))
         w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
         of_z = self.copies * self.base.dimension
@@ -297,21 +289,17 @@ class _Movers:
             lane.go_to(place.position)
             yield lane
 
+    def warm_up(
+        self, warmup: int, target_accept: float, place: _Place, stopped: Stopped
+    ) -> tuple[float, Array, Array, int]:
+        """Warm a chain up; see `_Lane.warm_up`."""
+        with self.lane(place) as lane:
+            return lane.warm_up(warmup, target_accept, stopped)
 
-def _warm_up(
-    movers: _Movers, warmup: int, target_accept: float, place: _Place, stopped: Stopped
-) -> tuple[float, Array, Array, int]:
-    """Warm a chain up; see `_Lane.warm_up`."""
-    with movers.lane(place) as lane:
-        return lane.warm_up(warmup, target_accept, stopped)
-
-
-def _draw(
-    movers: _Movers, block: Block, place: _Place, _stopped: Stopped
-) -> tuple[Array, Array, Array]:
-    """Make the next draws of a chain; see `_Lane.draws`."""
-    with movers.lane(place) as lane:
-        return lane.draws(block.draws, block.step_size, block.inv_metric, halving=True)
+    def draw(self, block: Block, place: _Place, _stopped: Stopped) -> tuple[Array, Array, Array]:
+        """Make the next draws of a chain; see `_Lane.draws`."""
+        with self.lane(place) as lane:
+            return lane.draws(block.draws, block.step_size, block.inv_metric, halving=True)
 
 
 @dataclass

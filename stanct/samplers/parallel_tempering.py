@@ -32,7 +32,6 @@ from stanct.work.execution import Borrow
 from stanct.work.progress import Bar
 
 BLOCK = 50
-DOUBLING = (1, 1, 2, 4, 8)
 FIRST_RUNGS = 12
 # About 2 Λ rungs are best for round trips. A few more make the steps of the evidence smaller.
 RUNGS_PER_BARRIER = 2.5
@@ -292,8 +291,7 @@ class _Ladders:
     def adapt(self) -> None:
         """Warm up in rounds of doubling length, and leave a frozen ladder."""
         job = self.job
-        for share in DOUBLING:
-            size = max(job.warmup * share // sum(DOUBLING), 2)
+        for size in lanes.doubling(job.warmup):
             done = self.scanned("warm-up", size, learn=True)
             rejection = done.rejection.mean(axis=0)
             if not np.isfinite(rejection).all():
@@ -304,9 +302,8 @@ class _Ladders:
                 )
             new = self._adapted(rejection)
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
-            pooled = kernels.pool_tables([member.table for member in self.members])
+            lanes.pool(self.members)
             for member in self.members:
-                member.table = kernels.copy_table(pooled)
                 member.place(job.density, self.base, member.inside()[nearest])
             self.betas = new
 
