@@ -391,10 +391,8 @@ def check_truth(
 ) -> dict[str, Array]:
     """True values as arrays, by name of the variables, which have these shapes.
 
-    Raises
-    ------
-    SamplingError
-        There is no variable of a name, or a value is no finite number or of another shape.
+    Raises `SamplingError` if there is no such variable, or a value is not finite or of another
+    shape.
     """
     found = check_numbers(truth)
     for name, array in found.items():

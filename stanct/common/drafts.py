@@ -11,13 +11,8 @@ from pathlib import Path
 def write_whole(path: Path, content: bytes, draft: str | None = None) -> None:
     """Write a file beside its place and rename it; it survives a power cut once this returns.
 
-    Of a link, the file that it names is replaced. What is no regular file, such as a pipe, is
-    written in place. The draft has a name that no other process takes, unless one is given.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written. What was there before then stays.
+    Of a link, the file that it names is replaced, and what is no regular file is written in place.
+    The draft has a name of its own unless one is given. Raises `OSError`, and keeps what was there.
     """
     if path.exists() and not path.is_file():
         path.write_bytes(content)

@@ -100,10 +100,7 @@ def check_page_file(file: str | os.PathLike[str]) -> Path:
 
 
 def closed(path: Path) -> str | None:
-    """Return why nothing new can be written at a path; None if something can, as far as is known.
-
-    A full disk shows only when the writing begins.
-    """
+    """Why nothing new can be written at a path; None if something can, as far as is known."""
     if path.exists() and os.access(path, os.W_OK):
         return None
     parent = next(p for p in path.absolute().parents if p.exists())

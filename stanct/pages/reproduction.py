@@ -87,10 +87,7 @@ def command_line(run: Run) -> str | None:
 
 
 def python_lines(run: Run) -> str | None:
-    """Return Python code that repeats the run; None without a Stan program and a built-in method.
-
-    The code names objects that must be passed again.
-    """
+    """Python code that repeats the run; None without a Stan program and a built-in method."""
     method, data = _method(run), data_file(run)
     if not run.programs or method is None:
         return None

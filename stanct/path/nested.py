@@ -65,18 +65,9 @@ class Valued(NamedTuple):
 class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
     """The base q(θ) q(x | θ) of k outer coordinates θ and n inner ones x.
 
-    Attributes
-    ----------
-    whitening
-        A Gaussian with about the moments of the base, in whose coordinates its draws are.
-    marginal
-        q, a mixture in k dimensions.
-    outer : shape (k,)
-        Numbers of the outer coordinates among all D.
-    gradients
-        How many gradients a draw costs on average.
-    lend
-        Lends the density of the target. A base that was read from a file has none.
+    Draws are in the coordinates of `whitening`, a Gaussian with about its moments. `marginal` is
+    q(θ), of the coordinates numbered `outer`. A draw costs so many `gradients` on average, of the
+    density that `lend` lends; a base that was read from a file has none.
     """
 
     whitening: GaussianBase | LowRankBase = field(repr=False)
@@ -94,13 +85,9 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
     def given(
         self, slices: Slices, theta: Array, *, rough: bool = False
     ) -> Iterator[tuple[slice, Given]]:
-        """The densities of the inner coordinates at each θ, some θ at a time.
+        """The densities of the inner coordinates at each θ, shape (count, k), some θ at a time.
 
-        Parameters
-        ----------
-        theta : shape (count, k)
-        rough
-            Whether their masses, which only guide a mixture, may be off by some nats.
+        With `rough`, their masses, which then only guide a mixture, may be off by some nats.
         """
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
@@ -160,17 +147,11 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedGaussian(NestedBase):
-    """The base q(θ) N(x; m(θ), C(θ)).
+    """The base q(θ) N(x; m(θ), C(θ)), by Newton's method from one `centre` at each θ.
 
-    m(θ) and C(θ) are found anew at each θ, by Newton's method from one place. It costs as many
-    gradients as the inner coordinates have colours, and two, where they are Gaussian.
-
-    Attributes
-    ----------
-    centre, unit : shape (n,)
-        Where the method starts, and standard deviations there.
-    colours, shares : shapes (n,) and (n, n)
-        Of the `Colouring` of second derivatives.
+    It costs as many gradients as the inner coordinates have colours, and two, where they are
+    Gaussian. `unit` has standard deviations, and `colours` and `shares` are those of the
+    `Colouring`.
     """
 
     own = "centre", "unit", "colours", "shares"
@@ -189,15 +170,10 @@ class NestedGaussian(NestedBase):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedLowRank(NestedBase):
-    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of hundreds of coordinates x.
+    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of hundreds of coordinates x, by `narrowed` at each θ.
 
-    m(θ) and L(θ) are found anew at each θ; see `stanct.path.narrowed`. It costs a gradient for each
-    of r directions, and a few more.
-
-    Attributes
-    ----------
-    centre, diagonal, vectors : shapes (n,), (n,) and (n, r)
-        The frame of all Gaussians.
+    It costs a gradient for each of r directions, and a few more. The arrays are those of the
+    `Frame`.
     """
 
     own = Frame._fields
@@ -216,15 +192,10 @@ class NestedLowRank(NestedBase):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedProduct(NestedBase):
-    """The base q(θ) Π q(x_i | θ) of inner coordinates that are independent given θ.
+    """The base q(θ) Π q(x_i | θ) of inner coordinates that are independent given θ, by `profiles`.
 
-    Their densities are found anew at each θ; see `stanct.path.profiles`. θ is rounded for them. A
-    mesh can change where θ changes by nothing but rounding, and with it log q by some hundredths.
-
-    Attributes
-    ----------
-    centre, unit : shape (n,)
-        Where the densities are searched, and the unit of the first mesh.
+    A mesh of `unit` around `centre` is the first. θ is rounded for it, because meshes change with
+    θ.
     """
 
     own = "centre", "unit"

@@ -25,12 +25,7 @@ _NAMES = ("nodes", "log_tops", "rates", "upto")
 class ProductBase(DrawnOnly[GaussianBase]):
     """The base Π q_i(x_i), with densities that are exponential in pieces.
 
-    Attributes
-    ----------
-    whitening
-        The Gaussian with the means and variances of the coordinates.
-    nodes, log_tops, rates, upto
-        As in `Profiles`, of one place.
+    `whitening` has the means and variances; the other arrays are as in `Profiles`, of one place.
     """
 
     whitening: GaussianBase = field(repr=False)
@@ -52,10 +47,7 @@ class ProductBase(DrawnOnly[GaussianBase]):
         return self.whiten(self._profiles.drawn(rng.random((count, self.dimension))))
 
     def standardised(self, z: Array) -> Array:
-        """Points that are standard normal if z, shape (..., D), is drawn from the base.
-
-        Within a piece of a density they are so nearly.
-        """
+        """Points, (..., D), that are standard normal, nearly in a piece, for z of the base."""
         x, total = self.unwhiten(z), self.upto[0, :, -1:]
         below = self.upto[0, :, :-1] / total
         columns = zip(np.moveaxis(x, -1, 0), self.nodes[0], below, strict=True)

@@ -123,8 +123,7 @@ def mixing_checks(
 ) -> list[Check]:
     """Check that copies hand the target over, and that chains agree at β = 1.
 
-    `energy`, shape (chains, draws, N), is δ or φ of the copies, as `named`, infinite only where a
-    copy has no weight. `wider` is what helps beside more copies.
+    `energy`, shape (chains, draws, N), is δ or φ, as `named`. `wider` helps beside more copies.
     """
     weights = np.exp(run.copy_log_weights)
     # Watch every coordinate at β = 1, since modes may differ in any of them. Copies without weight

@@ -150,10 +150,7 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
 
 
 def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> tuple[Check, ...]:
-    """Check that log Z agrees with that of a second method, where one was asked for.
-
-    `other` has method, log Z, standard error and failed checks of that method's run.
-    """
+    """Check that log Z agrees with that of `other`, a second method's, if one was asked for."""
     if other is None:
         return ()
     gap = abs(evidence.log_z - other["log_z"])
@@ -169,19 +166,12 @@ def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> t
 
 
 def fit_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
-    """The failed check `program` of the bridge from which a run was tempered, if it failed.
-
-    The provenance's ``"bridge"`` has it. The run itself cannot tell that the data are the wrong
-    ones.
-    """
+    """The failed check `program` of a bridge from which a run was tempered, which cannot tell."""
     return tuple(Check(**one) for one in facts.get("bridge", {}).get("program", ()))
 
 
 def left_out_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
-    """Check that hardly any draws of imported files were left out.
-
-    The provenance's ``"left_out"`` has their share, and the files in words.
-    """
+    """Check that hardly any draws of imported files were left out."""
     if (left := facts.get("left_out")) is None:
         return ()
     found = most(
@@ -195,8 +185,7 @@ def left_out_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
     """Check that log Z is not below that of draws in two stages, where the target allows them.
 
-    The provenance's ``"two_stages"`` has log Z, its standard error, the coordinates given which all
-    others are Gaussian or independent, and whether the base misses mass, so that it was not used.
+    The provenance's ``"two_stages"`` has it, and whether that base misses mass.
     """
     other = facts.get("two_stages")
     if other is None:
@@ -216,10 +205,9 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
 
 
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
-    """Check that something was tempered: δ varies, or a fit made the base equal to the target.
+    """Check that base and target are `least` apart, or a fit made them equal.
 
-    `value` is how far base and target are apart. Only with a base of the user's own is it likely
-    that a constant δ is an oversight.
+    Only with a base of the user's own is it likely that a constant δ is an oversight.
     """
     return check(
         "tempered", value, least, value >= least or settings.get("base") != "given",
@@ -231,9 +219,8 @@ def tempered_check(value: float, least: float, message: str, settings: Mapping[s
 def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
     """Check that the target has no mass that no draw reaches, by what lines and draws told.
 
-    The provenance's ``"endless"`` names coordinates along which the density does not fall off
-    (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to their
-    bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
+    The provenance's ``"endless"`` names coordinates along which the density does not fall off, and
+    ``"rounding"`` has the share of the mass where parameters round to their bounds.
     """
     found: list[Check] = []
     along = [as_written(name) for name in facts.get("endless", ())]
@@ -282,8 +269,8 @@ def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
 def base_tail_check(base_delta: Array) -> Check:
     """Check that the base reaches all of the target, for chains that move only to its draws.
 
-    The chains' weights do not tell of a part of the target that hardly any draw reaches. The
-    importance weights exp(−δ) of the base's draws do: they have a heavy tail.
+    Weights of chains do not tell of parts that hardly any draw reaches; those of the base's draws
+    do.
     """
     return weights_check(
         "pareto_k_base",
@@ -396,10 +383,7 @@ def unsettled_check(particles: int, known: int) -> Check:
 
 
 def searched_check(known: Mapping[str, Any]) -> Check:
-    """The check of a search that came to an end: how often its ascents found the best optimum.
-
-    `known` is the record of `Survey` in a run's provenance.
-    """
+    """How often the ascents of a search, of this record, found the best optimum or one as good."""
     optima = known["optima"]
     again = sum(
         seen

@@ -53,8 +53,8 @@ def round_trips(beta: Array) -> Array:
 class BaseCheck:
     """z-scores of the w₀-weighted mean and covariance of z against 0 and I ([GS] after 22).
 
-    They have shapes (D,) and (D, D), or with more than `MOST_PAIRED` dimensions that of the
-    variances alone, (D,). In one of a thousand correct runs, the largest |z| exceeds the limit.
+    Beyond `MOST_PAIRED` dimensions, only of variances. One correct run in a thousand exceeds
+    `limit`.
     """
 
     mean: Array
@@ -68,10 +68,7 @@ class BaseCheck:
 
 
 def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
-    """Compare draws z, shape (chains, draws, D), reweighted to β = 0, with the normal there.
-
-    Standard errors come from batch means, with `BATCHES_PER_CHAIN` batches for each chain.
-    """
+    """Compare draws z, (chains, draws, D), reweighted to β = 0, with the normal, by batch means."""
     chains, draws, dimension = z.shape
     length = draws // BATCHES_PER_CHAIN
     if length == 0:
@@ -117,8 +114,7 @@ def path_checks(
 ) -> tuple[Check, ...]:
     """Check mixing, weights and base, and with `rao_blackwell` the agreement of both estimators.
 
-    The remedies refer to the method's own `settings`. `kept` has the positions of the draws that
-    `z` has, where it has not all.
+    Remedies refer to the method's `settings`. `z` has the draws at the positions `kept`.
     """
     log_weights_base = estimator.log_weights(0.0)
     if kept is not None:
@@ -133,10 +129,7 @@ def path_checks(
 
 
 def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
-    """The remedy for few trips. Without any, another base comes before longer chains.
-
-    Chains that are too short for a trip come before both.
-    """
+    """The remedy for few trips: longer chains, or without any trip another base."""
     if trips or draws < FEW_DRAWS:
         return f"{MORE} If that does not help, {refit(settings)}"
     remedy = refit(settings).capitalize()
@@ -153,8 +146,7 @@ def mixing_checks(
 ) -> tuple[Check, ...]:
     """Check that the chains moved between base and target.
 
-    Chains that stay where they began may agree, and look well mixed. Without a round trip, R-hat
-    and effective sizes are therefore left out.
+    Chains that stay where they began may look well mixed: R-hat and sizes are then left out.
     """
     trips = int(round_trips(beta).min())
     moved = least(
@@ -193,10 +185,7 @@ def _estimate_checks(
     settings: Mapping[str, Any],
     more: str,
 ) -> tuple[Check, ...]:
-    """Check what the estimates rest on: weights, base, two estimators, support.
-
-    The remedy `more` is the one for chains that are too short.
-    """
+    """What the estimates rest on; the remedy `more` is for chains that are too short."""
     other = rao_blackwell or evidence
     gap = abs(evidence.log_z - other.log_z)
     gap_error = float(np.hypot(evidence.std_error, other.std_error))

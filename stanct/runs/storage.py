@@ -45,10 +45,9 @@ class Stored:
 
 
 def save_run(run: Any, folder: Path, arrays: Mapping[str, Array], **more: Any) -> None:
-    """Save a run. The folder appears whole or not at all, and replaces what is there.
+    """Save a run with these arrays; the folder appears whole or not at all, and replaces another.
 
-    The kind adds `arrays`, and `more`, JSON values, to `run.json`. Raises `SavedRunError` if the
-    folder cannot be written.
+    `more` are JSON values for `run.json`. Raises `SavedRunError` if the folder cannot be written.
     """
     for kind in run.programs:
         _check_name(kind)
@@ -158,10 +157,7 @@ def _standing(folder: str | os.PathLike[str]) -> Path:
 
 
 def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
-    """Give each array a file of its own; names, and whether the first two axes are swapped there.
-
-    A file of which an array maps all is linked, where that is possible.
-    """
+    """Give each array a file, linked if it maps one; names, and whether two axes are swapped."""
     files: dict[str, list[Any]] = {}
     for number, (name, values) in enumerate(arrays.items()):
         path, whole = draft / f"array-{number}.npy", whole_file(values)
@@ -197,10 +193,7 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def check_store_folder(folder: str | os.PathLike[str]) -> None:
-    """Refuse to store draws where a finished run is; raise `SavedRunError`.
-
-    Where a kill came while a finished run took the place of its checkpoint, that is put back.
-    """
+    """Refuse to store draws where a run is; a checkpoint that a kill left aside is put back."""
     path = Path(folder)
     if not path.exists() and _aside_of(path).is_dir():
         _aside_of(path).rename(path)
@@ -228,10 +221,7 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextmanager
 def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored]:
-    """Read a saved run of one format; errors while the body builds the run count as damage.
-
-    Raises `SavedRunError` if the folder is missing, incomplete, damaged or of another format.
-    """
+    """Read a saved run of one format; errors while the body builds the run count as damage."""
     path = _standing(folder)
     head = saved_head(path)
     if head["format"] != file_format:

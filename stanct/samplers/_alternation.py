@@ -40,10 +40,7 @@ ROUND_DRAWS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Alternation(HmcMethod[TemperedRun]):
-    """A method that moves x given β and draws β given x, in turn; `Gibbs` has the settings.
-
-    The warm-up learns the bias and the step sizes in rounds of doubling length.
-    """
+    """A method that moves x given β and draws β given x, in turn; `Gibbs` has the settings."""
 
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500

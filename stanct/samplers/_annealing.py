@@ -74,10 +74,7 @@ class Annealing(HmcMethod[Result]):
             )
 
     def anneal(self, job: Job) -> tuple[ParticleRun, list[Stream]]:
-        """Fit a base, learn step sizes, freeze them, and move the particles to the target.
-
-        The run comes with the streams after their last particle, with frozen step sizes.
-        """
+        """Fit a base, learn step sizes, freeze them, and anneal; the run, and its streams."""
         start = job.start(sampled=True)
         up, streams = self._streams(job, start.base)
         table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
@@ -167,10 +164,7 @@ class Particles:
 
 @dataclass
 class Stream:
-    """The random stream and step table of one chain, which anneals one island after another.
-
-    `state` is the start of the reverse particles.
-    """
+    """Random stream and step table of a chain; `state` is where its reverse particles start."""
 
     rng: np.random.Generator
     table: kernels.StepTable
@@ -219,10 +213,7 @@ class Up:
 
 @dataclass(frozen=True)
 class Down:
-    """Moves particles from the target, where `stream.state` is an exact draw, to the base.
-
-    Between the starts of two particles, the state is moved at β = 1, so it remains an exact draw.
-    """
+    """Moves particles to the base from `stream.state`, an exact draw that moves on at β = 1."""
 
     borrow: Borrow
     base: Base

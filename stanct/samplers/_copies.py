@@ -84,10 +84,7 @@ def check_instrument(
 
 @dataclass(frozen=True)
 class Copies(ABC):
-    """Samples copies, each with its own β, in stages.
-
-    `betas`, shape (N,), are fixed β; None where they are estimated.
-    """
+    """Samples copies in stages; `betas`, shape (N,), are fixed β, None where they are estimated."""
 
     kind: ClassVar[type[CopyRun]]
     per_draw: ClassVar[int]
@@ -246,11 +243,7 @@ class _OfPath(Follower):
 
 
 def prior_by_speed(course: Course) -> CopyBias:
-    """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
-
-    The β of the target's copy follows the same prior, because nothing else determines it. When
-    another copy takes over, this one is released at a β where the modes meet.
-    """
+    """The bias b = log z, and a prior under which copies stay longer where the path is faster."""
     return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))
 
 

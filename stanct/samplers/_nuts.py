@@ -34,10 +34,7 @@ from stanct.work.shelf import Shelf
 
 
 def generated(target: SampledTarget, kind: str, **variant: bool) -> dict[str, str]:
-    """The target's generated programs by kind, with the one of this kind and variant added.
-
-    Raises `ProgramError` if the program has no such form.
-    """
+    """The target's generated programs with one more; `ProgramError` if it has no such form."""
     if not isinstance(target, ProgramTarget):
         return {}
     return {**target.programs, kind: target.code(kind, **variant)}
@@ -53,17 +50,10 @@ def control_of(beta: Array) -> Array:
 class NutsDraws:
     """Consecutive draws of several chains from a joint or a pseudo-extended density.
 
-    Attributes
-    ----------
-    z : shape (chains, kept, D) or, of N copies, (chains, kept, N, D)
-        Whitened positions: of all draws, or of those that a `Shelf` has left in the block.
-    u, delta : shape (chains, draws) or (chains, draws, N)
-        Controls, β = logistic(u), −∞ at an atom, of size 0 where β is fixed; and δ at each z.
-    statistics, variables
-        NUTS statistics under CmdStan's names, and the user's variables, if the engine of the chains
-        computes them, each of shape (chains, draws, ...).
-    last
-        Last points of the chains, where `z` may lack them; see `end`.
+    `z`, shape (chains, kept, D) or, of N copies, (chains, kept, N, D), is whitened, and has what a
+    `Shelf` left. `u`, −∞ at an atom and of size 0 where β is fixed, and `delta` have shape (chains,
+    draws) or (chains, draws, N). `statistics` have CmdStan's names, and `variables` are the user's
+    if the engine computes them. `last` are the last points where `z` may lack them; see `end`.
     """
 
     z: Array
@@ -99,10 +89,7 @@ class NutsDraws:
 
     @property
     def inside(self) -> Array:
-        """Last points of the chains that are not at an atom, shape (chains, D + 1).
-
-        A chain that was nowhere else begins just above β = 0, inside the support.
-        """
+        """Last points not at an atom, (chains, D + 1), or just above β = 0 in the support."""
         choice = np.where(np.isfinite(self.u), 2, np.isfinite(self.delta))
         last = self.u.shape[1] - 1 - np.argmax(choice[:, ::-1], axis=1)
         rows = np.arange(len(last))
@@ -130,10 +117,7 @@ _ARRAYS = ("z", "u", "delta")
 
 
 class Block(NamedTuple):
-    """How a block is made, with frozen step size and inverse metric, shape (dimension,).
-
-    Every chain derives its own stream from the seed.
-    """
+    """How a block is made, with frozen step size and inverse metric, shape (dimension,)."""
 
     seed: int
     draws: int
@@ -146,8 +130,7 @@ def nuts_sampler(
 ) -> CompiledNuts | CmdStanNuts:
     """A sampler of the joint density, or with a `CopyBias` of the pseudo-extended one of N copies.
 
-    The β of the copies are `fixed_beta`, shape (N,), unless they are estimated. Raises
-    `SamplingError` if CmdStan is to sample a target that is not a Stan program.
+    Their β are `fixed_beta`, shape (N,), unless they are estimated.
     """
     if job.engine is None:
         return CompiledNuts(job.density, base, bias, copies, fixed_beta, job.execution)
@@ -221,11 +204,7 @@ class CompiledNuts:
     execution: Execution = field(default_factory=lambda: Execution(0))
 
     def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted:
-        """Adapt step size and diagonal metric of NUTS chains, by Stan's windows.
-
-        `positions`, shape (chains, dimension), have each copy's z in turn, then u unless β is
-        fixed.
-        """
+        """Adapt step size and metric by Stan's windows; positions have copies' z, then u."""
         bias = self.bias
         # Step size and metric are those of the path, not of the atom.
         plain = replace(self, bias=replace(bias, atom=0.0)) if isinstance(bias, Bias) else self

@@ -135,11 +135,7 @@ def _place(
 
 
 def typical_energy(job: Job, settings: TactSettings, source: Source, members: list[Chain]) -> float:
-    """Mean energy while chains settle at λ = 1, which serves as the zero of the tempered energy.
-
-    A constant in U tilts the free energy along ξ by λ times that constant. Without it, the bias has
-    less to learn.
-    """
+    """Mean energy of chains at λ = 1: the zero of the tempered one, for a small bias."""
     still = replace(settings, tempering=False).dynamics(learn=False, offset=0.0)
     work = partial(_look, source, still, SETTLE + 1)
     blocks, _ = job.blocks("settling", work, members, [SETTLE], unit="look")
@@ -178,10 +174,7 @@ def learn(
 def collect(
     job: Job, settings: TactSettings, source: Source, members: list[Chain], offset: float
 ) -> tuple[list[list[Block]], bool]:
-    """Collect the draws of all chains, and say whether the user interrupted them.
-
-    The first round has as many looks as a uniform ξ would need. Later rounds have fewer.
-    """
+    """Collect the draws of all chains, and say whether the user interrupted them."""
     draws, coupling = job.draws, settings.coupling
     work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
     blocks: list[list[Block]] = [[] for _ in members]

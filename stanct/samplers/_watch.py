@@ -30,8 +30,7 @@ LEVELS = "▁▂▃▄▅▆▇█"
 class Watch:
     """Follows the estimate of log Z along the draws of a frozen chain on the continuous path.
 
-    The displayed text never changes the draws. `base_draws`, so many for each draw of a chain, are
-    those of the run, so no evaluation is repeated.
+    The displayed text never changes the draws. `base_draws`, so many for each draw, are the run's.
     """
 
     def __init__(
@@ -48,11 +47,7 @@ class Watch:
         self._next = self._started + LEAST_WAIT
 
     def show(self, bar: Bar, draws: Callable[[], tuple[Array, Array, int]]) -> None:
-        """Update the text beside the bar if enough time has passed.
-
-        Only then `draws` is called, for β and δ of all draws so far, shape (chains, draws), and the
-        gradients spent on them.
-        """
+        """Update the text beside the bar if it is time, with β, δ and gradients so far."""
         began = time.perf_counter()
         if not bar.shown or began < self._next:
             return
@@ -68,11 +63,7 @@ class Watch:
         self._next = done + max(LEAST_WAIT, (done - began) / MOST_SHARE)
 
     def more(self, bar: Bar, z: Array, beta: Array, delta: Array, kept: Array) -> int:
-        """How many more draws each chain makes, given all draws so far.
-
-        z, shape (chains, kept, D), has the `kept` ones among those of β and δ, shape (chains,
-        draws).
-        """
+        """How many more draws each chain makes; z has the `kept` of (chains, draws)."""
         draws = beta.shape[1]
         if self.precision.target_se is None:
             return self.precision.more(draws, math.nan, ())

@@ -41,8 +41,8 @@ BESIDE = 0.5
 class Proposals(NamedTuple):
     """What decides about independent draws of the base, which the same stream draws again.
 
-    They are δ, shape (draws,); uniforms, shape (draws, 3), one for acceptance and two for β; and z,
-    shape (draws, D), where each costs gradients. Others are drawn again.
+    δ, shape (draws,); uniforms, shape (draws, 3), for acceptance and β; z where each costs
+    gradients.
     """
 
     delta: Array
@@ -201,10 +201,7 @@ class Independence(Method[TemperedRun]):
 
 
 class _Chain:
-    """The draws of a chain, which follow from its proposals block by block.
-
-    The chain begins at its first proposal inside the target's support.
-    """
+    """The draws of a chain, which follow block by block from its proposals inside the support."""
 
     def __init__(self, bias: Bias) -> None:
         self._bias, self._without = bias, replace(bias, atom=0.0)
@@ -278,10 +275,7 @@ def _joined(blocks: list[Proposals]) -> Proposals:
 
 
 def _draws(chains: list[_Chain], first: int) -> tuple[Array, Array, Array, Array]:
-    """What `_Chain.draws` returns of all chains, of shape (chains, draws), without the `first`.
-
-    Some chains may be ahead of the others.
-    """
+    """`_Chain.draws` of all chains, of shape (chains, draws), without the `first`."""
     found = [chain.draws() for chain in chains]
     ends = min(len(kept) for kept, *_ in found)
     places, beta, delta, accepted = (

@@ -209,8 +209,7 @@ class _Scan:
 class _Scans:
     """Joined blocks of all ladders, shapes (chains, draws, ...) or (chains, ...).
 
-    `tries` has the attempted swaps of each pair and the sum of their rejection probabilities, shape
-    (chains, 2, K − 1). `round_trips` counts from the time when the clocks were at zero.
+    `tries`, shape (chains, 2, K − 1), has attempted swaps and the sum of their rejections.
     """
 
     z: Array

@@ -166,12 +166,7 @@ class PowerPosterior(Method[PowerRun]):
     ) -> list[_Rung]:
         """The chains of every power, from the posterior to the prior; the prior comes first.
 
-        Parameters
-        ----------
-        number
-            Number of the pass, from 0.
-        before
-            The pass before, where chains go on; in the first pass where those at β = 1 begin.
+        They go on from the pass `before`, or in the first one from where those at β = 1 begin.
         """
         rungs: list[_Rung] = []
         places = before if isinstance(before, np.ndarray) else before[-1].x[:, -1]
@@ -256,7 +251,7 @@ class _Rung:
 class PriorAndLikelihood:
     """Prior and likelihood of a program with its data.
 
-    `prior` and `posterior` are log p, and log p + log L, both with the Jacobian of the transform.
+    `prior` and `posterior` are log p, and log p + log L, with the Jacobian of the transform, and
     `whole` computes log p in the user's own space.
     """
 

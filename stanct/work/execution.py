@@ -224,9 +224,9 @@ class Execution:
         return [blocks[:shortest] for blocks in results], interrupted
 
     def _stopped(self, work: Callable[[], None], label: str, enough: Callable[[], bool]) -> bool:
-        """Do the work, and say whether it was stopped early with enough to keep.
+        """Do the work; whether it was stopped early with enough to keep.
 
-        Where there is not enough, what stopped it is raised.
+        Otherwise that is raised.
         """
         try:
             work()
@@ -349,31 +349,13 @@ def executing(
 ) -> Iterator[Execution]:
     """Yield the execution of one run; its checkpoint is written however the body ends.
 
-    SIGTERM and Ctrl-C end the body as `heeding_signals` says, with a note about what was kept. BLAS
-    has one thread meanwhile, here and in workers, so that draws do not depend on how many it has.
+    Method, settings, target and seed identify the run. `max_seconds` after `since`, by
+    `time.monotonic`, work under way is stopped. With `store`, the folder of the checkpoint takes
+    the draws. BLAS has one thread meanwhile, so that draws do not depend on how many it has.
 
-    Parameters
-    ----------
-    method, settings
-        Identify a run and its checkpoint, together with the target and the seed.
-        `checkpoint.encode` must accept every setting. Those in `identity.IRRELEVANT` are not
-        part of the identity.
-    max_seconds, since
-        Time in seconds after which work under way is stopped, and when it began, by
-        `time.monotonic`; see `stanct.common.deadline`.
-    store
-        Whether the folder of the checkpoint takes the draws.
-
-    Raises
-    ------
-    SamplingError
-        The seed is invalid, the executor is closed, or its workers cannot evaluate the target.
-    LostExecutorError
-        The executor broke before the body.
-    TooLittleTimeError
-        The time passed where the body cannot end early, or before a worker answered.
-    CheckpointError
-        The folder cannot be the checkpoint of this run.
+    Raises `SamplingError` for a bad seed or executor, `LostExecutorError` if that broke before the
+    body, `TooLittleTimeError` if the time passed before the body can end early, and
+    `CheckpointError` if the folder cannot be the checkpoint of this run.
     """
     if seed is not None:
         seed = check_seed(seed)

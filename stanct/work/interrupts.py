@@ -29,8 +29,7 @@ _AT_ONCE, _MOST_AT_ONCE = 1e-3, 256
 class Threads(Executor):
     """Threads that an interrupt can leave behind; they do not keep the interpreter alive.
 
-    Those of `ThreadPoolExecutor` are joined before a process ends, and a block of a slow program
-    may take minutes.
+    A `ThreadPoolExecutor` waits for its own, and a block of a slow program may take minutes.
     """
 
     def __init__(self, count: int) -> None:
@@ -99,8 +98,7 @@ def end_if_left_behind() -> None:
 class Pace:
     """How much compiled code does at once: as much as takes a millisecond, and not too much.
 
-    Between its parts, a thread that was left behind ends. A pace is remembered from one loop to the
-    next, because most calls of a density take equally long.
+    Between its parts, a thread that was left behind ends. The next loop remembers the pace.
     """
 
     def __init__(self) -> None:
@@ -125,8 +123,8 @@ class Pace:
 def _end() -> None:
     """End the process at once if threads were left behind in compiled code.
 
-    They would come back while the interpreter or what they use is taken apart, which aborts the
-    process. The status of one that has not failed is known only when Python leaves, if at all.
+    They would come back while what they use is taken apart, which aborts the process. The status of
+    one that has not failed is known only when Python leaves, if at all.
     """
     until = time.monotonic() + GRACE
     with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
@@ -156,8 +154,8 @@ def in_threads(
 ) -> list[T]:
     """Call `work` with 0, ..., `count` − 1 in threads, and return the results.
 
-    An interrupt or the deadline sets `stopped`, waits for `GRACE` seconds, and leaves the rest
-    behind. Without `stopped`, all is left behind at once, and log densities end it.
+    An interrupt sets `stopped`, waits for `GRACE` seconds, and leaves the rest behind; without it
+    all.
     """
     heed()
     with Threads(min(threads or os.cpu_count() or 1, count)) as pool:
@@ -181,10 +179,10 @@ def heard(work: Callable[[], T]) -> T:
 
 @contextmanager
 def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]]:
-    """Take steps beside the body, which may ask for the results of all of them by what is yielded.
+    """Take steps beside the body, which may ask for all results by what is yielded.
 
-    Steps that the body does not ask for end after the one under way, for which nobody waits. Unless
-    they are taken `early`, by a thread at once, they are taken where the body asks.
+    Steps that are not asked for end after the one under way. Unless they are taken `early`, in a
+    thread, they are taken where the body asks.
     """
     if not early:
         yield lambda: list(steps)

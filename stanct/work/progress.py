@@ -27,17 +27,9 @@ SURE = 2.0
 class Bar:
     """One stage of the work: a line on a terminal and in notebooks, lines in files and pipes.
 
-    On a terminal the line has the stage, its share, its seconds so far and its seconds left, and is
-    drawn twice a second. Elsewhere a line is written every ten seconds, and less often the longer a
-    stage takes.
-
-    Output that stderr cannot take at once is dropped, as with a pipe that nobody reads or a stopped
-    terminal. After the first error of any kind stderr is left alone.
-
-    Parameters
-    ----------
-    total, unit
-        Number of units, and their name; 0 where there is nothing to count.
+    A line says the stage, its share, seconds so far and left: twice a second, or off a terminal
+    every ten seconds, and less often the longer a stage takes. What stderr cannot take at once is
+    dropped. `total` is 0 where there is nothing to count.
     """
 
     def __init__(self, total: int, label: str, *, unit: str = "", shown: bool) -> None:

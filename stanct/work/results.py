@@ -48,10 +48,9 @@ class Results:
     def opened(
         cls, folder: str | os.PathLike[str] | None, identity: Mapping[str, Any], seed: int | None
     ) -> Results:
-        """The results of a folder, which must be of the same settings; or of a new one.
+        """The results of a folder, or of a new one.
 
-        Raises `CheckpointError` if the folder cannot be written, or its file is damaged or belongs
-        to other settings.
+        Raises `CheckpointError` if it cannot be written, is damaged, or belongs to other settings.
         """
         fresh = seed if seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
         if folder is None:
