@@ -131,22 +131,18 @@ class LowRankBase(Normal):
 
     @property
     def log_det_scale(self) -> float:
-        """log det L."""
         return float(np.log(self.diagonal).sum() + np.log(self.stretch).sum())
 
     @property
     def scale_factors(self) -> ScaleFactors:
-        """L for compiled code."""
         return ScaleFactors(np.zeros((0, 0)), self.diagonal, self.vectors, self.stretch)
 
     @property
     def spread(self) -> Array:
-        """Standard deviations of x, shape (D,)."""
         return self.diagonal * np.sqrt(1 + np.square(self.vectors) @ (self.stretch**2 - 1))
 
     @property
     def covariance(self) -> Array:
-        """L Lᵀ, shape (D, D)."""
         inner = (self.vectors * (self.stretch**2 - 1)) @ self.vectors.T + np.eye(self.dimension)
         return self.diagonal[:, None] * inner * self.diagonal
 
@@ -155,11 +151,9 @@ class LowRankBase(Normal):
         return GaussianBase.from_covariance(self.mean, self.covariance)
 
     def unwhiten(self, z: Array) -> Array:
-        """x = m + L z for z of shape (..., D)."""
         return self.mean + self.diagonal * self._stretched(z, self.stretch)
 
     def whiten(self, x: Array) -> Array:
-        """z = L⁻¹ (x − m) for x of shape (..., D)."""
         return self._stretched((x - self.mean) / self.diagonal, 1 / self.stretch)
 
     def _stretched(self, y: Array, stretch: Array) -> Array:
@@ -184,7 +178,6 @@ class LowRankBase(Normal):
         return new._with_narrow(np.linalg.qr(functions)[0], new.whiten(x), share)
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         names = ("mean", "diagonal", "vectors", "stretch")
         return {f"base_{name}": getattr(self, name) for name in names}
 

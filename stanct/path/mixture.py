@@ -103,7 +103,6 @@ class MixtureBase(Whitened[GaussianBase]):
 
     @property
     def components(self) -> MixtureComponents:
-        """The density in whitened coordinates."""
         return MixtureComponents(self.weights, self.places, self.roots, self.log_det_roots)
 
     @cached_property
@@ -168,11 +167,9 @@ class MixtureBase(Whitened[GaussianBase]):
         return points.reshape(np.shape(z))
 
     def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
         return self._log_density_whitened(self.whiten(x)) - self.log_det_scale
 
     def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return self._log_density_whitened(z) - (log_density + self.log_det_scale)
 
     def dense(self) -> NoReturn:
@@ -189,6 +186,5 @@ class MixtureBase(Whitened[GaussianBase]):
         raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         own = {f"base_{name}": getattr(self, name) for name in ("weights", "places", "roots")}
         return self.whitening.arrays() | own

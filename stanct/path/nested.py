@@ -42,15 +42,12 @@ class Given(Protocol):
     @property
     def log_mass(self) -> Any:
         """Log of the target's mass over the inner coordinates, shape (m,)."""
-        ...
 
     def made(self, noise: Array) -> tuple[Array, Array]:
         """Draws from standard normal noise of shape (m, n), and their log densities."""
-        ...
 
     def log_density(self, x: Array, /) -> Array:
         """The log densities, shape (m,), at inner coordinates of shape (m, n)."""
-        ...
 
 
 class Valued(NamedTuple):
@@ -91,7 +88,6 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
         """
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Independent whitened draws, shape (count, D)."""
         return self.valued(rng, count).z
 
     def valued(self, rng: np.random.Generator, count: int) -> Valued:
@@ -112,7 +108,6 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
         return self.marginal.standardised(self.marginal.whiten(theta))
 
     def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
         flat = np.reshape(x, (-1, self.dimension))
         theta, inner = flat[:, self.outer], np.delete(flat, self.outer, axis=1)
         log_q = self.marginal.log_density(theta)
@@ -122,11 +117,9 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
         return log_q.reshape(np.shape(x)[:-1])
 
     def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return self.log_density(self.unwhiten(z)) - log_density
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         names = ("outer", "gradients", *self.own)
         nested = {f"nested_{name}": np.asarray(getattr(self, name)) for name in names}
         marginal = {f"outer_{name}": array for name, array in self.marginal.arrays().items()}

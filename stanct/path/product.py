@@ -43,7 +43,6 @@ class ProductBase(DrawnOnly[GaussianBase]):
         return cls(whitening=whitening, **{name: getattr(found, name) for name in _NAMES})
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Independent whitened draws, shape (count, D)."""
         return self.whiten(self._profiles.drawn(rng.random((count, self.dimension))))
 
     def standardised(self, z: Array) -> Array:
@@ -54,15 +53,12 @@ class ProductBase(DrawnOnly[GaussianBase]):
         return ndtri(np.stack([np.interp(*column) for column in columns], axis=-1))
 
     def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
         return self._profiles.log_density(x)
 
     def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return self.log_density(self.unwhiten(z)) - log_density
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         return self.whitening.arrays() | {f"product_{name}": getattr(self, name) for name in _NAMES}
 
     @property

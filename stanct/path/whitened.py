@@ -24,7 +24,6 @@ class Whitened(Generic[Coordinates]):
 
     @property
     def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
         return self.whitening.dimension
 
     @property
@@ -49,15 +48,12 @@ class Whitened(Generic[Coordinates]):
 
     @property
     def is_gaussian(self) -> bool:
-        """Always false."""
         return False
 
     def unwhiten(self, z: Array) -> Array:
-        """x = m + L z for z of shape (..., D)."""
         return self.whitening.unwhiten(z)
 
     def whiten(self, x: Array) -> Array:
-        """z = L⁻¹ (x − m) for x of shape (..., D)."""
         return self.whitening.whiten(x)
 
 
