@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     NoReturn,
     ParamSpec,
     TypeVar,
@@ -46,12 +47,12 @@ MOST_COUNTED = 10**9
 
 
 class Rule(ABC):
-    """A condition that the value of a setting must satisfy."""
+    """A condition that the value of a setting must satisfy.
 
-    @property
-    @abstractmethod
-    def wanted(self) -> str:
-        """Description of what the setting must be, such as "a whole number of at least 1"."""
+    `wanted` describes what the setting must be, such as "a whole number of at least 1".
+    """
+
+    wanted: Any
 
     @abstractmethod
     def accepts(self, value: Any) -> bool:
@@ -70,9 +71,7 @@ class Rule(ABC):
 class Folder(Rule):
     """The path of a folder, which need not exist."""
 
-    @property
-    def wanted(self) -> str:
-        return "the path of a folder"
+    wanted: ClassVar[str] = "the path of a folder"
 
     def accepts(self, value: Any) -> bool:
         return _unusable(value) is None
@@ -191,9 +190,7 @@ class Real(Rule):
 class Flag(Rule):
     """True or False."""
 
-    @property
-    def wanted(self) -> str:
-        return "True or False"
+    wanted: ClassVar[str] = "True or False"
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, bool | np.bool_)
@@ -292,9 +289,7 @@ class Ladder(Rule):
 class Knots(Rule):
     """Pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0."""
 
-    @property
-    def wanted(self) -> str:
-        return "pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0"
+    wanted: ClassVar[str] = "pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0"
 
     def accepts(self, value: Any) -> bool:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
@@ -310,14 +305,10 @@ class Knots(Rule):
 
 @dataclass(frozen=True)
 class Instance(Rule):
-    """An object of type `kind`, described in error messages as `called`."""
+    """An object of type `kind`, described in error messages as what is wanted."""
 
     kind: Any
-    called: str
-
-    @property
-    def wanted(self) -> str:
-        return self.called
+    wanted: str
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, self.kind)

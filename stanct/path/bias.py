@@ -153,8 +153,7 @@ class Bias(_Table):
         cls, beta: Array, log_z: Array, *, tolerance: float = 0.3, most: int = 32
     ) -> Bias:
         """The coarsest piecewise-linear bias within `tolerance` of an estimated curve log z(β)."""
-        knots, value = _coarsest(beta, log_z, tolerance=tolerance, most=most)
-        return cls(knots, value)
+        return cls(*_coarsest(beta, log_z, tolerance=tolerance, most=most))
 
 
 @dataclass(frozen=True)
@@ -178,12 +177,9 @@ class CopyBias(_Table):
         return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]), np.zeros(2))
 
     @classmethod
-    def from_curves(
-        cls, beta: Array, log_z: Array, log_prior: Array, *, tolerance: float = 0.3, most: int = 32
-    ) -> CopyBias:
-        """The coarsest bias and prior within `tolerance` of both estimated curves."""
-        curves = _coarsest(beta, log_z, log_prior, tolerance=tolerance, most=most)
-        return cls(*curves)
+    def from_curves(cls, beta: Array, log_z: Array, log_prior: Array) -> CopyBias:
+        """The coarsest bias and prior within .3 of both estimated curves."""
+        return cls(*_coarsest(beta, log_z, log_prior))
 
     @cached_property
     def of_the_path(self) -> Bias:
@@ -275,7 +271,7 @@ def tempered(beta: float, delta: Array) -> Array:
     return np.zeros(np.shape(delta)) if beta == 0 else -beta * np.asarray(delta, float)
 
 
-def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[Array]:
+def _coarsest(beta: Array, *curves: Array, tolerance: float = 0.3, most: int = 32) -> list[Array]:
     """Knots with which linear interpolation stays near all curves, and the curves at the knots.
 
     They are inserted where the error is largest. Raises `SamplingError` unless curves are finite.

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,18 +36,8 @@ _ROUNDED = 2.0**-20
 _ROUGH = 2.0
 
 
-class Given(Protocol):
-    """Densities of the n inner coordinates, given the outer ones at m places."""
-
-    @property
-    def log_mass(self) -> Any:
-        """Log of the target's mass over the inner coordinates, shape (m,)."""
-
-    def made(self, noise: Array) -> tuple[Array, Array]:
-        """Draws from standard normal noise of shape (m, n), and their log densities."""
-
-    def log_density(self, x: Array, /) -> Array:
-        """The log densities, shape (m,), at inner coordinates of shape (m, n)."""
+Given = Conditionals | Narrowed | Profiles
+"""Densities of the n inner coordinates, given the outer ones at m places."""
 
 
 class Valued(NamedTuple):

@@ -26,7 +26,6 @@ from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
-from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import acceptance_by_beta
 from stanct.work.execution import Borrow
 from stanct.work.progress import Bar
@@ -79,28 +78,13 @@ class Annealing(HmcMethod[Result]):
         up, streams = self._streams(job, start.base)
         table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
         job.lap("warmup")
-        return self.annealed(job, up, streams, table), streams
-
-    @property
-    def _schedule(self) -> Array:
-        """Inverse temperatures from 0 to 1, shape (steps + 1,)."""
-        own = self.temperatures
-        return sigmoidal_ladder(own) if isinstance(own, int) else np.array(own)
-
-    def _precision(self, job: Job) -> Precision:
-        """The stopping rule of the particles, which come in islands."""
-        return replace(job.precision, unit=self.island, begin=FIRST_LOOK)
+        return self._annealed(job, up, streams, table), streams
 
     def _streams(self, job: Job, base: Base) -> tuple[Up, list[Stream]]:
         """What moves the particles of a base, and new streams of them."""
-        up = Up(
-            job.borrow,
-            base,
-            self._schedule,
-            self.moves(learn=False),
-            self.transitions,
-            self.resample,
-        )
+        own, moves = self.temperatures, self.moves(learn=False)
+        betas = sigmoidal_ladder(own) if isinstance(own, int) else np.array(own)
+        up = Up(job.borrow, base, betas, moves, self.transitions, self.resample)
         streams = [Stream.start(job.seeds("stream", k), base.dimension) for k in range(job.chains)]
         return up, streams
 
@@ -108,20 +92,20 @@ class Annealing(HmcMethod[Result]):
         """Anneal new particles from the base of a run, with its step sizes."""
         up, streams = self._streams(job, run.base)
         table = lanes.pool(streams, lanes.frozen_table(run))
-        return self.annealed(job, up, streams, table)
+        return self._annealed(job, up, streams, table)
 
-    def annealed(
+    def _annealed(
         self, job: Job, up: Up, streams: list[Stream], table: kernels.StepTable
     ) -> ParticleRun:
         """Move particles along the schedule with frozen step sizes, and make the run."""
-        precision = self._precision(job)
+        precision = replace(job.precision, unit=self.island, begin=FIRST_LOOK)
         blocks: list[list[Particles]] = [[] for _ in streams]
 
         def fields() -> dict[str, Any]:
             return {
                 "method": "smc" if self.resample else "ais",
                 "z": np.stack([np.concatenate([block.z for block in chain]) for chain in blocks]),
-                "log_weights": _weights_that_count(blocks),
+                "log_weights": joined_weights(blocks),
                 "island": self.island if self.resample else 1,
                 "betas": up.betas,
                 "counts": joined_counts(blocks),
@@ -188,13 +172,14 @@ class Up:
     transitions: int
     resample: bool
 
+    def mover(self, stream: Stream) -> kernels.Mover:
+        """What moves the particles of a stream."""
+        scratch = kernels.make_scratch(self.base.dimension)
+        return kernels.Mover(self.moves, stream.table, scratch)
+
     def __call__(self, stream: Stream, size: int) -> Particles:
-        dimension = self.base.dimension
-        population, tally = (
-            kernels.make_population(self.base.draw(stream.rng, size)),
-            kernels.make_tally(),
-        )
-        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
+        population = kernels.make_population(self.base.draw(stream.rng, size))
+        mover, tally = self.mover(stream), kernels.make_tally()
         tally.counts[0] = size
         # Without resampling, nothing happens between temperatures, so one call covers them all.
         segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
@@ -211,24 +196,12 @@ class Up:
         return Particles(population.z.copy(), population.log_weights, tally)
 
 
-@dataclass(frozen=True)
-class Down:
+class Down(Up):
     """Moves particles to the base from `stream.state`, an exact draw that moves on at β = 1."""
 
-    borrow: Borrow
-    base: Base
-    betas: Array
-    moves: kernels.Moves
-    transitions: int
-
     def __call__(self, stream: Stream, size: int) -> Particles:
-        dimension = self.base.dimension
-        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
-        population, tally = (
-            kernels.make_population(np.zeros((size, dimension))),
-            kernels.make_tally(),
-        )
-        state = stream.state
+        population = kernels.make_population(np.zeros((size, self.base.dimension)))
+        mover, tally, state = self.mover(stream), kernels.make_tally(), stream.state
         with self.borrow() as density:
             problem = kernels.make_problem(density, self.base)
             for k in range(size):
@@ -246,13 +219,8 @@ class Down:
 
 
 def joined_weights(blocks: list[list[Particles]]) -> Array:
-    """Log weights of all particles, shape (chains, particles)."""
-    return np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
-
-
-def _weights_that_count(blocks: list[list[Particles]]) -> Array:
     """Log weights of all particles, shape (chains, particles); some of them must be finite."""
-    log_weights = joined_weights(blocks)
+    log_weights = np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
     if not np.isfinite(log_weights).any():
         raise SamplingError(
             f"The target vanishes, or Stan rejects it, at all of {log_weights.size} particles.",

@@ -36,7 +36,6 @@ from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method
-from stanct.samplers._precision import Precision
 from stanct.work.execution import Borrow
 from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
@@ -99,15 +98,11 @@ class Adiabatic(Method[AdiabaticRun]):
         job.lap("warmup")
         return self._kept(job, base, learned, streams)
 
-    def precision(self, job: Job) -> Precision:
-        """The stopping rule of the trajectories, which come in blocks."""
-        return replace(job.precision, unit=BLOCK, begin=FIRST_LOOK)
-
     def _kept(
         self, job: Job, base: Base, learned: _Means, streams: list[np.random.Generator]
     ) -> AdiabaticRun:
         """Run the trajectories that count."""
-        precision = self.precision(job)
+        precision = replace(job.precision, unit=BLOCK, begin=FIRST_LOOK)
         work = _CoolAndHeat(job.borrow, base, self, learned)
         blocks: list[list[tuple[Swarm, Swarm]]] = [[] for _ in streams]
 

@@ -70,7 +70,8 @@ class Bidirectional(Annealing[Bracket]):
             draw = self.exact(stream.rng) if callable(self.exact) else self.exact
             z = run.base.whiten(_unconstrained(job.target, draw))
             stream.state = kernels.make_state(make_problem(job.density, run.base), z)
-        down = Down(job.borrow, run.base, run.betas, self.moves(learn=False), self.transitions)
+        moves = self.moves(learn=False)
+        down = Down(job.borrow, run.base, run.betas, moves, self.transitions, False)
         sizes = [self.island] * (job.draws // self.island)
         blocks, _ = job.blocks("particles down", down, streams, sizes, unit="particle")
         return Bracket(run, joined_weights(blocks), joined_counts(blocks))

@@ -30,7 +30,6 @@ from stanct.samplers._job import Job, Plan
 from stanct.samplers._lanes import whole_chain
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method, refuse_other_densities
-from stanct.samplers._precision import Precision
 from stanct.stan.prior_mass import corrections, measuring
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
@@ -119,7 +118,8 @@ class PowerPosterior(Method[PowerRun]):
 
     def _kept(self, job: Job, base: Base, parts: PriorAndLikelihood, start_at: Array) -> PowerRun:
         """Run the chains of every power, which at β = 1 start at points of shape (chains, D)."""
-        precision = self._precision(job)
+        # Every look costs a pass with a warm-up.
+        precision = replace(job.precision, begin=FIRST_PASS, growth=LEAST_GROWTH)
         passes: list[list[_Rung]] = []
 
         def fields() -> dict[str, Any]:
@@ -182,10 +182,6 @@ class PowerPosterior(Method[PowerRun]):
             bar.update(job.chains * draws)
         rungs.reverse()
         return rungs
-
-    def _precision(self, job: Job) -> Precision:
-        """The stopping rule: every look costs a pass with a warm-up."""
-        return replace(job.precision, begin=FIRST_PASS, growth=LEAST_GROWTH)
 
     def _work(
         self, job: Job, parts: PriorAndLikelihood, places: Array, draws: int, name: tuple[int, ...]
