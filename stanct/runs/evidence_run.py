@@ -64,14 +64,10 @@ class EvidenceRun(Run):
     @cached_property
     def bare_evidence(self) -> Evidence:
         """The evidence without the warnings of the diagnostics, which need it."""
-        with one_blas_thread():
-            return replace(self._estimate(), of=self._estimated)
-
-    @property
-    def _estimated(self) -> str:
-        """What the evidence is the log of."""
         ends = self.provenance.get("ends")
-        return f"(Z of {ends['full']['name']} / Z of {ends['base']['name']})" if ends else "Z"
+        of = f"(Z of {ends['full']['name']} / Z of {ends['base']['name']})" if ends else "Z"
+        with one_blas_thread():
+            return replace(self._estimate(), of=of)
 
     @cached_property
     def evidence(self) -> Evidence:

@@ -122,10 +122,29 @@ def path_checks(
     base = base_check(z, log_weights_base)
     trips = int(round_trips(beta).min())
     more = MORE if trips >= LEAST_TRIPS else _trips_remedy(trips, beta.shape[1], settings)
+    other = rao_blackwell or evidence
+    gap = abs(evidence.log_z - other.log_z)
+    gap_error = float(np.hypot(evidence.std_error, other.std_error))
+    support = support_check(estimator.base_delta)
+    # Where the target vanishes there are no draws, however long the chains are.
+    remedy = DECLARE if support.value > MOST_HOLES else more
+    dominate = f"A few draws dominate: {refit(settings)}"
     return (
         *mixing_checks(beta, evidence, settings),
-        *_estimate_checks(estimator, evidence, rao_blackwell, base, settings, more),
-    )
+        weights_check("pareto_k", evidence.tail, "The weights at β = 1", dominate),
+        most(
+            "base", base.worst, base.limit,
+            f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
+            f"standard errors (limit {base.limit:.1f}).",
+            f"The chain does not explore the base's end. {remedy}",
+        ),
+        Check(
+            "estimators", *agreement(gap, gap_error),
+            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3g}.",
+            remedy,
+        ),
+        support,
+    )  # fmt: skip
 
 
 def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
@@ -149,9 +168,10 @@ def mixing_checks(
     Chains that stay where they began may look well mixed: R-hat and sizes are then left out.
     """
     trips = int(round_trips(beta).min())
+    went = {0: "never went", 1: "went once"}.get(trips, f"went {trips} times")
     moved = least(
         "round_trips", trips, LEAST_TRIPS,
-        f"The slowest chain {_went(trips)} from base to target and back.",
+        f"The slowest chain {went} from base to target and back.",
         _trips_remedy(trips, beta.shape[1], settings),
     )  # fmt: skip
     if trips == 0:
@@ -170,48 +190,6 @@ def mixing_checks(
             f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
             MORE,
         ),
-    )  # fmt: skip
-
-
-def _went(trips: int) -> str:
-    return {0: "never went", 1: "went once"}.get(trips, f"went {trips} times")
-
-
-def _estimate_checks(
-    estimator: PathEstimator,
-    evidence: Evidence,
-    rao_blackwell: Evidence | None,
-    base: BaseCheck,
-    settings: Mapping[str, Any],
-    more: str,
-) -> tuple[Check, ...]:
-    """What the estimates rest on; the remedy `more` is for chains that are too short."""
-    other = rao_blackwell or evidence
-    gap = abs(evidence.log_z - other.log_z)
-    gap_error = float(np.hypot(evidence.std_error, other.std_error))
-    support = support_check(estimator.base_delta)
-    # Where the target vanishes there are no draws, however long the chains are.
-    remedy = DECLARE if support.value > MOST_HOLES else more
-    return (
-        weights_check(
-            "pareto_k",
-            evidence.tail,
-            "The weights at β = 1",
-            f"A few draws dominate: {refit(settings)}",
-        ),
-        most(
-            "base", base.worst, base.limit,
-            f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
-            f"standard errors (limit {base.limit:.1f}).",
-            f"The chain does not explore the base's end. {remedy}",
-        ),
-        Check(
-            "estimators",
-            *agreement(gap, gap_error),
-            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3g}.",
-            remedy,
-        ),
-        support,
     )  # fmt: skip
 
 

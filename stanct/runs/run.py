@@ -434,13 +434,9 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         )
 
     def _repr_html_(self) -> str:
-        small = self._small_parameters() if self.has_posterior else []
+        own = self.provenance.get("parameters", list(self.variables)) if self.has_posterior else []
+        small = [n for n in own if n in self.variables and self.variables[n][0, 0].size <= 5]
         return in_html(repr(self), self.diagnostics, self.summary(small) if small else None)
-
-    def _small_parameters(self) -> list[str]:
-        """The user's own parameters that fit into a short table."""
-        own = self.provenance.get("parameters", list(self.variables))
-        return [n for n in own if n in self.variables and self.variables[n][0, 0].size <= 5]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.

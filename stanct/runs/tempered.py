@@ -160,17 +160,16 @@ class TemperedRun(EvidenceRun):
                 kept=self.kept,
                 rao_blackwell=self.rao_blackwell_evidence,
             ),
-            *self._move_checks(own.get("max_depth")),
+            *(
+                # Draws of the base are all that moves, or trajectories do.
+                [base_tail_check(self.base_delta)]
+                if self.method == "independence"
+                else transition_checks(self.statistics, own.get("max_depth"), self.method)
+            ),
             *tours_check(self.estimator),
             agreement_check(evidence, self.thermodynamic_evidence),
             *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
-
-    def _move_checks(self, max_depth: int | None) -> tuple[Check, ...]:
-        """The checks of trajectories, or of the base where draws of it are all that moves."""
-        if self.method == "independence":
-            return (base_tail_check(self.base_delta),)
-        return transition_checks(self.statistics, max_depth, self.method)
 
     @cached_property
     def standardised(self) -> Array:
@@ -187,7 +186,9 @@ class TemperedRun(EvidenceRun):
 
         They are those of all draws; ``[:, run.kept]`` are those of `variables`.
         """
-        return self.estimator.log_weights(_valid_beta(beta))
+        if not 0 <= beta <= 1:
+            raise StanctError(f"β must lie between 0 and 1, not {beta!r}.")
+        return self.estimator.log_weights(float(beta))
 
     def _row_weights(self, beta: float) -> Array:
         """The log weights of the rows of `z` and `variables`, shape (chains, kept)."""
@@ -200,12 +201,8 @@ class TemperedRun(EvidenceRun):
         return self._row_weights(1.0)
 
     @cached_property
-    def _row_tours(self) -> Tours | None:
-        return self.tours.at(self.kept) if self.tours is not None else None
-
-    @property
     def alike(self) -> dict[str, Any]:
-        return {"tours": self._row_tours}
+        return {"tours": None if self.tours is None else self.tours.at(self.kept)}
 
     def curve(self, beta: Array | None = None) -> Curve:
         """The free-energy curve log z(β) with errors, at `beta` or at 0, 0.02, …, 1."""
@@ -302,9 +299,3 @@ class TemperedRun(EvidenceRun):
         return super()._restored(stored) | {
             "bias": LadderBias(*knots) if ladder else Bias(*knots, atom=atom)
         }
-
-
-def _valid_beta(beta: float) -> float:
-    if not 0 <= beta <= 1:
-        raise StanctError(f"β must lie between 0 and 1, not {beta!r}.")
-    return float(beta)

@@ -60,7 +60,8 @@ class Results:
             Path(folder).mkdir(parents=True, exist_ok=True)
             lines = _lines(file)
             if not lines:
-                _append(file, {**identity, "seed": fresh})
+                with file.open("ab", buffering=0) as stream:
+                    _append_line(stream, {**identity, "seed": fresh})
                 lines = _lines(file)
             head, rows = _read(file, lines)
             found = cls(file, head.get("seed", fresh), rows)
@@ -101,11 +102,6 @@ class Results:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _append(file: Path, line: Mapping[str, Any]) -> None:
-    with file.open("ab", buffering=0) as stream:
-        _append_line(stream, line)
 
 
 def _append_line(stream: Any, line: Mapping[str, Any]) -> None:
