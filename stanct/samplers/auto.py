@@ -267,7 +267,10 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     seen = f"{score.even:.0%} of its draws count, the largest {largest:,.10g} times the mean"
     if (job.recipe or RECIPES[AUTO]).believes(score):
         why = f"{_shape(start)} is nearly the density: {seen}"
-        return _Step(_INDEPENDENT, _independent_draws(job, start.base.dimension), why)
+        # Fewer where log densities are slow.
+        times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
+        draws = max(int(times * effort_of(job.target) * job.draws), job.draws)
+        return _Step(_INDEPENDENT, draws, why)
     if not start.base.is_gaussian:
         return _Step(_LADDER, job.draws, f"{_shape(start)} is not near enough: {seen}")
     far = score.width > FAR and not _has_necks(job.target)
@@ -312,12 +315,6 @@ def _some(names: tuple[str, ...]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-def _independent_draws(job: Job, dimension: int) -> int:
-    """The most independent draws of each chain, fewer where log densities are slow."""
-    times = INDEPENDENT if dimension <= MOST_DENSE else 1
-    return max(int(times * effort_of(job.target) * job.draws), job.draws)
 
 
 def _enough(step: _Step, usual: Enough | None) -> Enough | None:

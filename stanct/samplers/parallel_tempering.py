@@ -102,7 +102,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
         """
         ladders = _Ladders.resumed(job, self, run)
         ladders.scanned("warm-up", max(job.warmup, LEAST_SETTLING))
-        ladders.restart()
+        ladders.rebase(ladders.base)
         job.lap("warmup")
         return self._kept(job, ladders)
 
@@ -158,10 +158,6 @@ class _Ladder:
         rng = lanes.stream(seed)
         z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
         return cls(rng, _placed(density, base, z), kernels.make_table(base.dimension))
-
-    def place(self, density: SampledDensity, base: Base, z: Array) -> None:
-        """Put the rungs at whitened positions, shape (K, D)."""
-        self.rungs = _placed(density, base, z)
 
     def inside(self) -> Array:
         """Positions of the rungs, with a point inside the support for rung 0, shape (K, D)."""
@@ -275,16 +271,12 @@ class _Ladders:
         ]
         return cls(job, method, run.base, run.betas, members)
 
-    def restart(self) -> None:
-        """Set the clocks of all ladders to zero."""
-        for member in self.members:
-            member.place(self.job.density, self.base, member.inside())
-
     def rebase(self, base: Base) -> None:
-        """Keep the position x of every rung, and express it in the coordinates of a new base."""
+        """Keep x of every rung in the coordinates of a new base, with all clocks at zero."""
         for member in self.members:
-            x = self.base.unwhiten(member.inside())
-            member.place(self.job.density, base, base.whiten(x))
+            z = member.inside()
+            z = z if base is self.base else base.whiten(self.base.unwhiten(z))
+            member.rungs = _placed(self.job.density, base, z)
         self.base = base
 
     def adapt(self) -> None:
@@ -303,7 +295,7 @@ class _Ladders:
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
             lanes.pool(self.members)
             for member in self.members:
-                member.place(job.density, self.base, member.inside()[nearest])
+                member.rungs = _placed(job.density, self.base, member.inside()[nearest])
             self.betas = new
 
     def _adapted(self, rejection: Array) -> Array:
@@ -324,15 +316,9 @@ class _Ladders:
         bar: Bar | None = None,
     ) -> _Scans:
         """Scan every ladder, in blocks."""
-        method = self.method
-        work = _Scan(
-            self.job.borrow,
-            self.base,
-            self.betas,
-            method.moves(learn=learn),
-            method.transitions,
-            method.reversible,
-        )
+        method, moves = self.method, self.method.moves(learn=learn)
+        transitions, reversible = method.transitions, method.reversible
+        work = _Scan(self.job.borrow, self.base, self.betas, moves, transitions, reversible)
         sizes = lanes.block_sizes(scans, BLOCK)
         blocks, interrupted = self.job.blocks(
             label, work, self.members, sizes, unit="scan", final=final, bar=bar
