@@ -78,18 +78,14 @@ class Chains:
     cut: bool
 
 
-class Follower:
-    """Follows the draws of a stage."""
+class Follower(NamedTuple):
+    """What follows the blocks of a stage so far: `seen` takes note after each one.
 
-    def __init__(self, bar: Bar) -> None:
-        self.bar = bar
+    `more` says how many further draws each chain makes, once all that were wanted are made.
+    """
 
-    def more(self, blocks: list[NutsDraws]) -> int:
-        """How many further draws each chain makes, once all that were wanted are made."""
-        return 0
-
-    def seen(self, blocks: list[NutsDraws]) -> None:
-        """Take note of the blocks so far, after each one."""
+    more: Callable[[list[NutsDraws]], int] = lambda _: 0
+    seen: Callable[[list[NutsDraws]], None] = lambda _: None
 
 
 @dataclass

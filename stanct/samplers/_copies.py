@@ -14,7 +14,6 @@ the target do not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -112,7 +111,7 @@ class Copies(ABC):
         self, base: Base, bias: CopyBias, bar: Bar, aim: Precision, base_draws: BaseDraws
     ) -> Follower:
         """What follows the draws of a stage."""
-        return Follower(bar)
+        return Follower()
 
     @abstractmethod
     def own_fields(self, delta: Array, base_delta: Array) -> dict[str, Array]:
@@ -217,29 +216,19 @@ class PathCopies(Copies):
     def follow(
         self, base: Base, bias: CopyBias, bar: Bar, aim: Precision, base_draws: BaseDraws
     ) -> Follower:
-        def drafted(draws: NutsDraws) -> Any:
-            count = BASE_DRAWS * self.job.chains * draws.delta.shape[1]
-            return self.draft(draws, base_draws.first(count), base, bias)
+        def more(blocks: list[NutsDraws]) -> int:
+            made = sum(block.delta.shape[1] for block in blocks)
 
-        return _OfPath(self.job, aim, drafted, bar)
+            def draft() -> Any:
+                delta = base_draws.first(BASE_DRAWS * self.job.chains * made)
+                return self.draft(NutsDraws.joined(blocks), delta, base, bias)
+
+            return further(self.job, aim, made, bar, draft)
+
+        return Follower(more)
 
     def own_fields(self, delta: Array, base_delta: Array) -> dict[str, Array]:
         return {"delta": delta, "base_delta": base_delta}
-
-
-class _OfPath(Follower):
-    """Follows log Z of copies, by drafts of a run of theirs."""
-
-    def __init__(
-        self, job: Job, aim: Precision, drafted: Callable[[NutsDraws], Any], bar: Bar
-    ) -> None:
-        super().__init__(bar)
-        self._job, self._aim, self._drafted = job, aim, drafted
-
-    def more(self, blocks: list[NutsDraws]) -> int:
-        made = sum(block.delta.shape[1] for block in blocks)
-        draft = partial(self._drafted, NutsDraws.joined(blocks))
-        return further(self._job, self._aim, made, self.bar, draft)
 
 
 def prior_by_speed(course: Course) -> CopyBias:
