@@ -16,9 +16,8 @@ from stanct.estimates.digits import is_below_digits
 from stanct.estimates.path import Evidence
 from stanct.runs.diagnostics import (
     beyond_checks,
-    fit_check,
-    left_out_check,
     length_check,
+    origin_checks,
     two_stages_check,
 )
 from stanct.runs.normalised import program_checks
@@ -108,8 +107,7 @@ class EvidenceRun(Run):
     def _beyond(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
         return (
-            *fit_check(self.provenance),
-            *left_out_check(self.provenance),
+            *origin_checks(self.provenance),
             *two_stages_check(evidence, self.provenance),
             *beyond_checks(self.provenance, evidence.std_error),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,17 +36,16 @@ def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, .
     )  # fmt: skip
 
 
-def prior_mass_checks(facts: Mapping[str, Any]) -> tuple[Check, ...]:
+def prior_mass_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     """Check that the mass of the prior is known, which a path from the prior leaves out."""
-    if facts.get("log_prior_mass", 0.0) is not None:
-        return ()
-    return (
-        check("prior_mass", np.inf, 0, False,
-              "The program does not tell the mass of its prior, a run on the prior alone did not "
-              "find it, and log Z takes it for 1.",
-              "Normalise the priors that `TemperedModel.omissions` names, or use the default "
-              "method, whose log Z does not need it."),
-    )  # fmt: skip
+    if facts.get("log_prior_mass", 0.0) is None:
+        yield check(
+            "prior_mass", np.inf, 0, False,
+            "The program does not tell the mass of its prior, a run on the prior alone did not "
+            "find it, and log Z takes it for 1.",
+            "Normalise the priors that `TemperedModel.omissions` names, or use the default method, "
+            "whose log Z does not need it.",
+        )  # fmt: skip
 
 
 def with_prior_mass(evidence: Evidence, facts: Mapping[str, Any]) -> Evidence:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,48 +160,42 @@ def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
     return remedy
 
 
-def mixing_checks(
-    beta: Array, evidence: Evidence, settings: Mapping[str, Any]
-) -> tuple[Check, ...]:
+def mixing_checks(beta: Array, evidence: Evidence, settings: Mapping[str, Any]) -> Iterator[Check]:
     """Check that the chains moved between base and target.
 
     Chains that stay where they began may look well mixed: R-hat and sizes are then left out.
     """
     trips = int(round_trips(beta).min())
     went = {0: "never went", 1: "went once"}.get(trips, f"went {trips} times")
-    moved = least(
+    yield least(
         "round_trips", trips, LEAST_TRIPS,
         f"The slowest chain {went} from base to target and back.",
         _trips_remedy(trips, beta.shape[1], settings),
     )  # fmt: skip
     if trips == 0:
-        return (moved,)
+        return
     rate = r_hat(beta)
     moving = effective_size(beta, method="bulk")
-    return (
-        moved,
-        Check(
-            "r_hat", rate, 1.05, not rate > 1.05,
-            f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
-            MORE,
-        ),
-        least(
-            "effective_size", min(evidence.effective_size, moving), 100,
-            f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
-            MORE,
-        ),
+    yield Check(
+        "r_hat", rate, 1.05, not rate > 1.05,
+        f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
+        MORE,
+    )  # fmt: skip
+    yield least(
+        "effective_size", min(evidence.effective_size, moving), 100,
+        f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
+        MORE,
     )  # fmt: skip
 
 
-def tours_check(estimator: PathEstimator) -> tuple[Check, ...]:
+def tours_check(estimator: PathEstimator) -> Iterator[Check]:
     """Check that more than one stretch of the chains tells the error of log Z."""
     number = estimator.effective_tours
     if number is None:
-        return ()
-    found = least(
+        return
+    yield least(
         "few_tours", number, FEWEST_TOURS,
         f"The error of log Z rests on {number:.1f} effective tours, the stretches between draws "
         "of the base.",
         f"A region was visited in hardly more than one of them. {MORE}",
     )  # fmt: skip
-    return (found,)

@@ -112,7 +112,7 @@ def named_endless(ledger: Ledger) -> Iterator[None]:
     try:
         yield
     except StanctError as cause:
-        (failed,) = beyond_checks(ledger.found, math.inf) or (None,)
+        failed = next(beyond_checks(ledger.found, math.inf), None)
         if failed is None:
             raise
         words = f"log Z does not exist. {failed.message}"
