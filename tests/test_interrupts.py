@@ -198,11 +198,20 @@ def test_in_threads() -> None:
         assert list(pool.map(abs, [-1, 2])) == [1, 2]
     with pytest.raises(ZeroDivisionError):
         in_threads(lambda k: 1 // k, 3, 2)
-    stopped = threading.Event()
+    ended = []
+
+    def endless(k: int) -> None:
+        try:
+            while True:
+                end_if_left_behind()
+                time.sleep(1e-3)
+        finally:
+            ended.append(k)
+
     signalled(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        in_threads(lambda k: stopped.wait(), 2, 2, stopped)
-    assert stopped.is_set()
+        in_threads(endless, 2, 2)
+    assert sorted(ended) == [0, 1]
 
 
 def test_a_pace_covers_all_and_heeds_who_left() -> None:

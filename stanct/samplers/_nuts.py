@@ -29,7 +29,8 @@ from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
-from stanct.work.execution import Borrow, Execution, Stopped
+from stanct.work.execution import Borrow, Execution
+from stanct.work.interrupts import end_if_left_behind
 from stanct.work.shelf import Shelf
 
 
@@ -269,13 +270,13 @@ class _Movers:
             yield lane
 
     def warm_up(
-        self, warmup: int, target_accept: float, place: _Place, stopped: Stopped
+        self, warmup: int, target_accept: float, place: _Place
     ) -> tuple[float, Array, Array, int]:
         """Warm a chain up; see `_Lane.warm_up`."""
         with self.lane(place) as lane:
-            return lane.warm_up(warmup, target_accept, stopped)
+            return lane.warm_up(warmup, target_accept)
 
-    def draw(self, block: Block, place: _Place, _stopped: Stopped) -> tuple[Array, Array, Array]:
+    def draw(self, block: Block, place: _Place) -> tuple[Array, Array, Array]:
         """Make the next draws of a chain; see `_Lane.draws`."""
         with self.lane(place) as lane:
             return lane.draws(block.draws, block.step_size, block.inv_metric, halving=True)
@@ -319,17 +320,14 @@ class _Lane:
         kernels.nuts_draws(orbit, step, self.max_depth, halving, self.rng, out)
         return out
 
-    def warm_up(
-        self, warmup: int, target_accept: float, stopped: Stopped
-    ) -> tuple[float, Array, Array, int]:
+    def warm_up(self, warmup: int, target_accept: float) -> tuple[float, Array, Array, int]:
         """Warm up: step size, inverse metric, last point and gradients spent."""
         inverse = self.orbit.inverse
         step = DualAveraging(first_step(partial(self._lost, inverse), 1.0), target_accept)
         ends = {window[-1]: window for window in windows(warmup)}
         seen = np.empty((warmup, inverse.size))
         for n in range(warmup):
-            if stopped():
-                raise KeyboardInterrupt
+            end_if_left_behind()
             w, _, statistics = self.draws(1, step.step, inverse, halving=False)
             seen[n] = w[0]
             self.gradients += int(statistics[0, STATISTICS.index("n_leapfrog__")])

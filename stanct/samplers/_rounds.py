@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
-from stanct.work.interrupts import GRACE, Threads
+from stanct.work.interrupts import GRACE, Threads, end_if_left_behind
 
 # A base whose draws should reach the target's tails has 1 + `REACH` / D times its covariance.
 REACH = 2.0
@@ -148,31 +147,25 @@ class BaseDraws:
         with Threads(threads) as pool:
             while self._delta.size < count:
                 left = -(-(count - self._delta.size) // self.portion)
-                stopped, states, draws = threading.Event(), [], []
+                states, draws = [], []
                 for _ in range(left)[:threads]:
                     states.append(self._rng.bit_generator.state)
                     draws.append(Drawn.of(self.base, self._rng, self.portion))
-                futures = [pool.submit(self._borrowed, made, stopped) for made in draws]
+                futures = [pool.submit(self._borrowed, made) for made in draws]
                 for future, before in zip(futures, states, strict=True):
                     try:
                         made = result(future)
                     except BaseException:  # what comes in order stays, and the rest comes again
-                        stopped.set()
                         self._rng.bit_generator.state = before
                         raise
                     self._delta = np.append(self._delta, made)
                 heed()
         return self._delta[:count]
 
-    def _borrowed(self, made: Drawn, stopped: threading.Event) -> Array:
-        """δ at draws, by a density of the thread's own; cut short once it is stopped."""
-
-        def between() -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-
+    def _borrowed(self, made: Drawn) -> Array:
+        """δ at draws, by a density of the thread's own; cut short once nobody waits for it."""
         with self._target.density.borrow() as density:
-            return _deltas_of(made, density, between)
+            return _deltas_of(made, density, end_if_left_behind)
 
     def begin(self, execution: Execution) -> None:
         """Make the first portion, which a checkpoint stores, for a run that is cut short later."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -37,8 +36,6 @@ from stanct.work.workers import check_workers, loss_of, warn_of
 T = TypeVar("T")
 Item = TypeVar("Item")
 Lane = TypeVar("Lane")
-# Says whether work whose result nobody waits for any more should end.
-Stopped = Callable[[], bool]
 # Picklable; yields a density for the caller's exclusive use while the context lasts.
 Borrow = Callable[[], AbstractContextManager[Any]]
 
@@ -114,22 +111,16 @@ class Execution:
             self._journal.put(key, label, found)
         return found
 
-    def each(
-        self, label: str, work: Callable[[Item, Stopped], T], items: Sequence[Item]
-    ) -> list[T]:
+    def each(self, label: str, work: Callable[[Item], T], items: Sequence[Item]) -> list[T]:
         """Call a function with every item, and return the results in order.
 
         Nothing is recorded; the call belongs in the work of a step (`once`). Errors call it
-        `label`. `work` takes an item, and a function that says whether to end early, which then
-        raises `KeyboardInterrupt`. It must be picklable if the executor's workers are processes.
-        Raises `LostExecutorError` if the executor broke.
+        `label`. `work` must be picklable if the executor's workers are processes. Raises
+        `LostExecutorError` if the executor broke.
         """
         if self.executor is None:
-            stopped = threading.Event()
-            return in_threads(
-                lambda k: work(items[k], stopped.is_set), len(items), self.threads or 0, stopped
-            )
-        return self._called(self.executor, label, [partial(work, item, _never) for item in items])
+            return in_threads(lambda k: work(items[k]), len(items), self.threads or 0)
+        return self._called(self.executor, label, [partial(work, item) for item in items])
 
     def away(self, label: str, work: Callable[[], T]) -> T:
         """Call a function in a worker of the executor; without an executor, here. See `each`."""
@@ -283,10 +274,6 @@ class Execution:
             else "With checkpoint=FOLDER a run can go on after such a loss."
         )
         return loss_of(cause, label, remedy)
-
-
-def _never() -> bool:
-    return False
 
 
 def _carry_out(

@@ -149,13 +149,10 @@ def _end() -> None:
 _status: int | None = None
 
 
-def in_threads(
-    work: Callable[[int], T], count: int, threads: int, stopped: threading.Event | None = None
-) -> list[T]:
+def in_threads(work: Callable[[int], T], count: int, threads: int) -> list[T]:
     """Call `work` with 0, ..., `count` − 1 in threads, and return the results.
 
-    An interrupt sets `stopped`, waits for `GRACE` seconds, and leaves the rest behind; without it
-    all.
+    An interrupt leaves them behind, and waits `GRACE` seconds for those that end.
     """
     heed()
     with Threads(min(threads or os.cpu_count() or 1, count)) as pool:
@@ -163,10 +160,7 @@ def in_threads(
         try:
             return [result(future) for future in futures]
         except BaseException:
-            if stopped is None:
-                pool.shutdown()  # nobody waits any more
-            else:
-                stopped.set()
+            pool.shutdown()  # nobody waits any more
             wait([future for future in futures if not future.cancel()], GRACE)
             raise
 
