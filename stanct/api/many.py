@@ -183,7 +183,7 @@ def sample_many(
     journal = Results.opened(folder, _identity(model, method, options, variables), seed)
     bar = Bar(len(order := _order(datasets)), "data sets", unit="data set", shown=progress)
     complete = True
-    with journal, bar, opened(executor) as pool:
+    with bar, opened(executor) as pool:
         if pool is not None:
             check_answer(pool, progress=progress)
         seeds, threads = Seeds(journal.seed), None if pool is None else 1
