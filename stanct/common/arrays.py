@@ -151,3 +151,8 @@ def _described(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
 def joined_rows(*parts: Mapping[str, Array]) -> dict[str, Array]:
     """Arrays of shape (chains, draws, ...) by name, of successive draws."""
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+def part_of(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """The arrays whose names begin with a prefix, which is left out."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

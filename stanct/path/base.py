@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, part_of
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
@@ -139,26 +139,11 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
         whitening = GaussianBase(arrays["base_mean"], arrays["base_scale"])
     if "product_nodes" in arrays:
         assert isinstance(whitening, GaussianBase)
-        own = {
-            name.removeprefix("product_"): array
-            for name, array in arrays.items()
-            if name.startswith("product_")
-        }
-        return ProductBase(whitening=whitening, **own)
+        return ProductBase(whitening=whitening, **part_of(arrays, "product_"))
     if "nested_outer" in arrays:
-        marginal = base_from_arrays(
-            {
-                name.removeprefix("outer_"): a
-                for name, a in arrays.items()
-                if name.startswith("outer_")
-            }
-        )
+        marginal = base_from_arrays(part_of(arrays, "outer_"))
         assert isinstance(marginal, MixtureBase)
-        own = {
-            name.removeprefix("nested_"): array
-            for name, array in arrays.items()
-            if name.startswith("nested_")
-        }
+        own = part_of(arrays, "nested_")
         gradients = float(own.pop("gradients"))
         kinds = NestedGaussian, NestedLowRank, NestedProduct
         (kind,) = (one for one in kinds if set(one.own) == own.keys() - {"outer"})

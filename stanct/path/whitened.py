@@ -63,24 +63,21 @@ class DrawnOnly(Whitened[Coordinates]):
     @property
     def components(self) -> NoReturn:
         """Raise `SamplingError`: compiled code does not know this density."""
-        raise SamplingError(
-            f"This method cannot use a {type(self).__name__}.",
-            remedy="Use the method 'independence', or another base.",
-        )
+        self._refuse("cannot be used by this method")
 
     def dense(self) -> NoReturn:
         """Raise `SamplingError`, because the base is not Gaussian."""
-        raise SamplingError(
-            f"A {type(self).__name__} has no dense Gaussian form.",
-            remedy="Use the method 'independence', or another base.",
-        )
+        self._refuse("has no dense Gaussian form")
 
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float
     ) -> NoReturn:
         """Raise `SamplingError`, because draws alone do not tell the density."""
         del z, weights, least_shrinkage
+        self._refuse("is not refitted")
+
+    def _refuse(self, why: str) -> NoReturn:
         raise SamplingError(
-            f"A {type(self).__name__} is not refitted.",
+            f"A {type(self).__name__} {why}.",
             remedy="Use the method 'independence', or another base.",
         )

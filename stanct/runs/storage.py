@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from stanct.common.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
+from stanct.common.arrays import Array, is_mapped, mapped_file, part_of, read_archive, whole_file
 from stanct.common.errors import SavedRunError, shortened
 from stanct.common.names import KINDS
 from stanct.common.resources import remedy_for
@@ -239,13 +239,13 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
         common = {
             "method": head["method"],
             "engine": head["engine"],
-            "variables": _part(stored, "variable "),
+            "variables": part_of(stored, "variable "),
             "base": base_from_arrays(stored) if "base_mean" in stored else None,
             "programs": {kind: _text(path, f"{kind}.stan") for kind in head["programs"]},
             "data": _text(path, "data.json"),
             "provenance": head["provenance"],
         }
-        yield Stored(head, common, stored, _part(stored, "statistic "))
+        yield Stored(head, common, stored, part_of(stored, "statistic "))
     except SavedRunError:
         raise
     except Exception as cause:  # a file that someone made can break anything that reads it
@@ -279,7 +279,3 @@ def _head(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) and head.keys() >= _KEYS else None
-
-
-def _part(stored: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    return {k.removeprefix(prefix): v for k, v in stored.items() if k.startswith(prefix)}
