@@ -142,7 +142,7 @@ def before(function):
         return function(*args, **settings)
     return called
 
-storage._synchronise = before(storage._synchronise)
+storage.synchronise = before(storage.synchronise)
 storage.shutil.rmtree = before(storage.shutil.rmtree)
 Path.rename = before(Path.rename)
 Path.write_text = before(Path.write_text)

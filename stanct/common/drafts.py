@@ -22,17 +22,22 @@ def write_whole(path: Path, content: bytes, draft: str | None = None) -> None:
     try:
         with beside.open("wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        synchronise(beside)
         if final.exists():
             beside.chmod(stat.S_IMODE(final.stat().st_mode))
         beside.replace(final)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    if os.name == "posix":
-        folder = os.open(final.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    synchronise(final.parent)
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file, or of a folder the names in it, would survive a power cut."""
+    if path.is_dir() and os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from stanct.common.arrays import Array, is_mapped, mapped_file, part_of, read_archive, whole_file
+from stanct.common.drafts import synchronise
 from stanct.common.errors import SavedRunError, shortened
 from stanct.common.names import KINDS
 from stanct.common.resources import remedy_for
@@ -62,7 +63,7 @@ def save_run(run: Any, folder: Path, arrays: Mapping[str, Array], **more: Any) -
             if _head(final) is not None:
                 _carry_over(final, draft)
             for path in (*draft.iterdir(), draft):
-                _synchronise(path)
+                synchronise(path)
             _exchange(draft, final)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -125,23 +126,12 @@ def _exchange(draft: Path, final: Path) -> None:
             shutil.rmtree(aside, ignore_errors=True)
             final.rename(aside)
         draft.rename(final)
-        _synchronise(final.parent)
+        synchronise(final.parent)
         shutil.rmtree(aside, ignore_errors=True)
     except BaseException:
         if aside.exists() and not final.exists():
             aside.rename(final)
         raise
-
-
-def _synchronise(path: Path) -> None:
-    """Wait until a file or a folder would survive a power cut."""
-    if path.is_dir() and os.name != "posix":
-        return
-    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _aside_of(folder: Path) -> Path:
