@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import (
     Annotated,
     Any,
-    ClassVar,
     NoReturn,
     ParamSpec,
     TypeVar,
@@ -71,7 +70,7 @@ class Rule(ABC):
 class Folder(Rule):
     """The path of a folder, which need not exist."""
 
-    wanted: ClassVar[str] = "the path of a folder"
+    wanted = "the path of a folder"
 
     def accepts(self, value: Any) -> bool:
         return _unusable(value) is None
@@ -190,7 +189,7 @@ class Real(Rule):
 class Flag(Rule):
     """True or False."""
 
-    wanted: ClassVar[str] = "True or False"
+    wanted = "True or False"
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, bool | np.bool_)
@@ -289,7 +288,7 @@ class Ladder(Rule):
 class Knots(Rule):
     """Pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0."""
 
-    wanted: ClassVar[str] = "pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0"
+    wanted = "pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0"
 
     def accepts(self, value: Any) -> bool:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):

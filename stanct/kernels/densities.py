@@ -24,14 +24,17 @@ class CallableDensity(Protocol):
     @property
     def address(self) -> int:
         """Address of the C function."""
+        ...
 
     @property
     def handle(self) -> int:
         """First argument of the C function."""
+        ...
 
     @property
     def constant(self) -> float:
         """Constant to add to the value that the C function returns."""
+        ...
 
 
 class Components(NamedTuple):

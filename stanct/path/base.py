@@ -27,58 +27,73 @@ class Base(Protocol):
     @property
     def mean(self) -> Array:
         """m, the mean of x, shape (D,)."""
+        ...
 
     @property
     def dimension(self) -> int:
         """D, the number of unconstrained parameters."""
+        ...
 
     @property
     def spread(self) -> Array:
         """Standard deviations of x, shape (D,)."""
+        ...
 
     @property
     def covariance(self) -> Array:
         """Covariance of x, shape (D, D)."""
+        ...
 
     @property
     def log_det_scale(self) -> float:
         """log det L, natural log."""
+        ...
 
     @property
     def is_gaussian(self) -> bool:
         """Whether z is standard normal; if not, `components` gives its density."""
+        ...
 
     @property
     def scale_factors(self) -> ScaleFactors:
         """L in the form that compiled code uses."""
+        ...
 
     @property
     def components(self) -> MixtureComponents | None:
         """The mixture density of z; None for a Gaussian base."""
+        ...
 
     def unwhiten(self, z: Array) -> Array:
         """x = m + L z for z of shape (..., D)."""
+        ...
 
     def whiten(self, x: Array) -> Array:
         """z = L⁻¹ (x − m) for x of shape (..., D)."""
+        ...
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Independent whitened draws, shape (count, D)."""
+        ...
 
     def standardised(self, z: Array) -> Array:
         """Points that are standard normal if z, shape (..., D), is drawn from the base."""
+        ...
 
     def log_density(self, x: Array) -> Array:
         """log q(x), normalised, natural log, for unconstrained x of shape (..., D)."""
+        ...
 
     def delta(self, z: Array, log_density: Array) -> Array:
         """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
+        ...
 
     def dense(self) -> GaussianBase:
         """The same density with a lower triangular scale, as generated programs need.
 
         Its whitened coordinates may differ. Raises `SamplingError` if the base is a mixture.
         """
+        ...
 
     def refitted(self, z: Array, weights: Array | None = None, *, least_shrinkage: float) -> Base:
         """The base of the same kind with the moments of whitened draws z, shape (n, D).
@@ -86,9 +101,11 @@ class Base(Protocol):
         `weights`, shape (n,), are equal by default. A dense base shrinks no variance by more than
         the factor `least_shrinkage`. Raises `SamplingError` if the base is a mixture.
         """
+        ...
 
     def arrays(self) -> dict[str, Array]:
         """The arrays of the base by name, from which `base_from_arrays` restores it."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,8 @@ class Bias(_Table):
         cls, beta: Array, log_z: Array, *, tolerance: float = 0.3, most: int = 32
     ) -> Bias:
         """The coarsest piecewise-linear bias within `tolerance` of an estimated curve log z(β)."""
-        return cls(*_coarsest(beta, log_z, tolerance=tolerance, most=most))
+        knots, value = _coarsest(beta, log_z, tolerance=tolerance, most=most)
+        return cls(knots, value)
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,17 @@ class PowerCopiesRun(DrawsRun, CopyRun):
     def made_by(self) -> str:
         return f"{self.method} with instrument='target'"
 
-    @cached_property
+    @property
     def copy_log_weights(self) -> Array:
         """Log weights of the copies at β = 1, shape (chains, draws, N), normalised in each draw.
 
         The weights are γ^(1 − β), those of [PE] 3 and 8. Where the β are estimated, the weights are
         averaged over the β given the copies.
         """
+        return self._log_weights
+
+    @cached_property
+    def _log_weights(self) -> Array:
         fixed = self.method_settings["fixed_beta"]
         if fixed is not None:
             return copy_log_weights(-self.log_density, np.array(fixed), self.bias)

@@ -200,7 +200,7 @@ class TemperedRun(EvidenceRun):
         """Log weights of the kept draws at β = 1, shape (chains, kept)."""
         return self._row_weights(1.0)
 
-    @cached_property
+    @property
     def alike(self) -> dict[str, Any]:
         return {"tours": None if self.tours is None else self.tours.at(self.kept)}
 
