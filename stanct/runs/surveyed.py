@@ -286,10 +286,7 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def searched(run: Any, *, spikes: bool = True) -> str:
-    """State in words where modes were searched and how likely another is.
-
-    A run can only be right about the region that it has seen.
-    """
+    """State in words where modes were searched and how likely another is."""
     facts = run.provenance.get("survey")
     if facts is None:
         looked = run.provenance.get("search") is not None
@@ -342,9 +339,7 @@ def searched_in_short(provenance: Mapping[str, Any]) -> str:
 def mode_size(modes: Mapping[str, Array] | None) -> float:
     """Least number of independent draws that would tell the weight of a mode as precisely.
 
-    Chains that change between modes a few times tell little of their weights, and the ranks of
-    coordinates, on which R-hat and bulk effective sizes rest, hardly show it where one mode is
-    rare. Infinite without a mode that counts and was both visited and left.
+    Ranks of coordinates hardly show chains that seldom change to a rare mode.
     """
     if modes is None:
         return np.inf
