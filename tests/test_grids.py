@@ -10,10 +10,12 @@ from scipy.special import logsumexp
 
 import stanct
 from stanct.bases.ascents import Counted, Optimum, climb
+from stanct.bases.fits import FittedBase
 from stanct.bases.products import Products
 from stanct.common.errors import SamplingError
 from stanct.path.base import base_from_arrays
 from stanct.path.grids import GridsBase
+from stanct.samplers import auto
 
 # Coordinates 2 and 0 are a pair, and 1 is alone.
 COVARIANCE = np.array([[1.0, 0.8], [0.8, 2.0]])
@@ -120,3 +122,12 @@ def test_blocks_are_coupled_coordinates(with_z: float, rng: np.random.Generator)
         climb(counted, start, modes)
     blocks = Products().blocks(modes).tolist()
     assert blocks == ([] if with_z else [[0, 2], [1, 3], [4, -1], [5, -1]])
+
+
+def test_a_product_is_drawn_longer_and_not_tempered(made: tuple[GridsBase, float]) -> None:
+    """Only independent draws of it are to be had."""
+    start, first = FittedBase(*made), auto._Step(auto._INDEPENDENT, 100, "")
+    longer = auto._next(first, "a check failed", start, 100, 9.0)
+    assert longer is not None and longer.again and longer.draws > 100
+    assert isinstance(longer.method, stanct.Independence)
+    assert auto._next(longer, "a check failed", start, 100, 9.0) is None
