@@ -33,9 +33,10 @@ from typing import Any
 import llvmlite.binding
 import numba
 import platformdirs
-from numba.core import cgutils, config, types
+from numba.core import cgutils, config, sigutils, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler import Compiler
+from numba.core.pythonapi import NativeValue, PythonAPI
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime.nrt import rtsys
 from numba.core.typing.templates import AttributeTemplate
@@ -220,9 +221,62 @@ def is_kept_or_awaited(loop: Any) -> bool:
     return any(FOLDER.glob(f"{name}-*.nbi"))
 
 
-# No loop is handed to compiled code as a value, for which numba would compile a wrapper. What is
-# not said here, a function would take from the first function that calls it.
-_ALL: Any = {"nogil": True, "no_cfunc_wrapper": True, "fastmath": False, "forceinline": False}
+# No loop is handed to compiled code as a value, for which numba would compile a wrapper. Loops have
+# no expressions of whole arrays, which numba would look for to rewrite them. What is not said here,
+# a function would take from the first function that calls it.
+_ALL: Any = {
+    "nogil": True, "no_cfunc_wrapper": True, "no_rewrites": True, "fastmath": False,
+    "forceinline": False,
+}  # fmt: skip
+
+
+class _Lent(PythonAPI):
+    """Hands arguments over to a loop without counting references to them.
+
+    The caller keeps them, and no loop returns one. numba would count each array of a tuple, and
+    write code that releases it for every way in which a call can end: half a second for a loop.
+    """
+
+    def to_native_value(self, typ: Any, obj: Any) -> NativeValue:
+        if isinstance(typ, _Record | types.Array | types.NumPyRandomGeneratorType):
+            kind = typ.kind if isinstance(typ, _Record) else typ
+            place = cgutils.alloca_once(self.builder, self.context.get_value_type(kind))
+            self._fill(kind, obj, place)
+            return NativeValue(place if kind is not typ else self.builder.load(place))
+        return super().to_native_value(typ, obj)
+
+    def _fill(self, kind: Any, obj: Any, place: Any) -> None:
+        """Write the code that puts an object at a place in memory."""
+        if isinstance(kind, types.Array):
+            self.numba_array_adaptor(obj, self.builder.bitcast(place, self.voidptr))
+        elif isinstance(kind, types.BaseNamedTuple):
+            for number, inner in enumerate(kind.types):
+                item = self.tuple_getitem(obj, number)
+                self._fill(inner, item, cgutils.gep_inbounds(self.builder, place, 0, number))
+        elif isinstance(kind, types.NumPyRandomGeneratorType):
+            generator = cgutils.create_struct_proxy(kind)(self.context, self.builder)
+            inner = self.object_getattr_string(obj, "bit_generator")
+            kind = types.NumPyRandomBitGeneratorType("bit_generator")
+            generator.bit_generator = self.to_native_value(kind, inner).value
+            self.decref(inner)
+            self.builder.store(generator._getvalue(), place)
+        else:
+            self.builder.store(self.to_native_value(kind, obj).value, place)
+
+
+class _Lending(Compiler):
+    """Compiles a loop with a way for Python to call it that counts no references."""
+
+    def define_pipelines(self) -> Any:
+        context: Any = self.state.targetctx
+
+        def wrapper(*given: Any, **named: Any) -> None:
+            lean = context.subtarget(enable_nrt=False)
+            lean.get_python_api = lambda builder: _Lent(lean, builder)
+            type(context).create_cpython_wrapper(lean, *given, **named)
+
+        self.state.targetctx = context.subtarget(create_cpython_wrapper=wrapper)
+        return super().define_pipelines()
 
 
 class _Loop(CPUDispatcher):
@@ -237,9 +291,15 @@ class _Loop(CPUDispatcher):
         return types.Dispatcher(self._part)
 
     def compile(self, sig: Any) -> Any:
+        kinds, _ = sigutils.normalize_signature(sig)
         # What the compiler makes forms no circles, and looking for them takes a tenth of its time.
         with _without_collection():
-            return super().compile(sig)
+            return super().compile(tuple(_recorded(kind) for kind in kinds))
+
+    def add_overload(self, cres: Any) -> None:
+        super().add_overload(cres)
+        given = [kind.kind if isinstance(kind, _Record) else kind for kind in cres.signature.args]
+        self._insert([kind._code for kind in given], cres.entry_point)
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -247,7 +307,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
     Only for functions in `kernels/` and `meshes`: the cache key covers no other file.
     """
-    return _kept(_Loop(function, targetoptions={"nopython": True, **_ALL}))
+    return _kept(_Loop(function, None, {"nopython": True, **_ALL}, _Lending))
 
 
 def _kept(loop: Any) -> Any:
@@ -418,8 +478,11 @@ class _Record(types.Type):
     def field(self, name: str) -> tuple[int, Any]:
         """Return the number of a field, and its type: named tuples in records are records."""
         place = self.kind.fields.index(name)
-        kind = self.kind.types[place]
-        return place, _Record(kind) if isinstance(kind, types.BaseNamedTuple) else kind
+        return place, _recorded(self.kind.types[place])
+
+
+def _recorded(kind: Any) -> Any:
+    return _Record(kind) if isinstance(kind, types.BaseNamedTuple) else kind
 
 
 @register_model(_Record)
@@ -469,7 +532,7 @@ def _borrowed(_typing: Any, value: Any) -> Any:
     does each call of a random generator. A loop that begins with this has them for free. A call
     hands over the address of a record, and a tuple field by field, some hundreds of them.
     """
-    kind = _Record(value) if isinstance(value, types.BaseNamedTuple) else value
+    kind = _recorded(value)
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         if kind is value:
