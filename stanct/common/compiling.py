@@ -233,9 +233,17 @@ _ALL: Any = {
 class _Lent(PythonAPI):
     """Hands arguments over to a loop without counting references to them.
 
-    The caller keeps them, and no loop returns one. numba would count each array of a tuple, and
-    write code that releases it for every way in which a call can end: half a second for a loop.
+    The caller keeps them, and no loop returns an argument or a part of one. numba would count each
+    array of a tuple, and write code that releases it for every way in which a call can end. That
+    would take half a second for a loop.
     """
+
+    def __init__(self, counting: Any, builder: Any) -> None:
+        super().__init__(counting.subtarget(enable_nrt=False), builder)
+        self._counting = PythonAPI(counting, builder)
+
+    def from_native_return(self, typ: Any, val: Any, env_manager: Any) -> Any:
+        return self._counting.from_native_return(typ, val, env_manager)
 
     def to_native_value(self, typ: Any, obj: Any) -> NativeValue:
         if isinstance(typ, _Record | types.Array | types.NumPyRandomGeneratorType):
@@ -272,7 +280,7 @@ class _Lending(Compiler):
 
         def wrapper(*given: Any, **named: Any) -> None:
             lean = context.subtarget(enable_nrt=False)
-            lean.get_python_api = lambda builder: _Lent(lean, builder)
+            lean.get_python_api = lambda builder: _Lent(context, builder)
             type(context).create_cpython_wrapper(lean, *given, **named)
 
         self.state.targetctx = context.subtarget(create_cpython_wrapper=wrapper)
