@@ -207,6 +207,7 @@ class Wide(Maker):
             starts=self.starts,
             radii=RADII,
             judged=self.by,
+            threads=state.nuts.threads,
         )
         found, failure = inside_of(target, seen, rng)
         if not found:
