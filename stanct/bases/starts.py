@@ -18,7 +18,6 @@ from stanct.engines.embedded import DrawBlock
 from stanct.path.gaussian import LOG_2PI, gaussian_moments
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
-from stanct.work.interrupts import in_threads
 from stanct.work.progress import Bar
 
 # The draws of Pathfinder from one start, or why there are none.
@@ -87,34 +86,27 @@ def attempts(
     radii: Sequence[float] = RADII,
     judged: int = embedded.JUDGED,
     part: str | None = None,
-    threads: int = 1,
-) -> Iterable[Attempt]:
+) -> Iterator[Attempt]:
     """From each start, Pathfinder's draws; see `approximations`.
 
-    `part` is that of the bar in which starts count, by default the one that has begun. With one
-    thread, a start is tried when its draws are asked for.
+    `part` is that of the bar in which starts count, by default the one that has begun.
     """
-    children = list(zip(seed.spawn(starts), _radii(target, radii), strict=False))
-
-    def attempt(k: int) -> Attempt:
-        child, radius = children[k]
-        try:
-            with target.density.borrow() as own, bounded(own):
-                return embedded.pathfinder(
-                    target.density_recipe,
-                    seed=stan_seed(child),
-                    draws=draws,
-                    radius=radius,
-                    judged=judged,
-                )
-        except EngineError as cause:
-            return cause
-        finally:
+    with target.density.borrow() as own:
+        for child, radius in zip(seed.spawn(starts), _radii(target, radii), strict=False):
+            attempt: Attempt
+            try:
+                with bounded(own):
+                    attempt = embedded.pathfinder(
+                        target.density_recipe,
+                        seed=stan_seed(child),
+                        draws=draws,
+                        radius=radius,
+                        judged=judged,
+                    )
+            except EngineError as cause:
+                attempt = cause
             bar.update(part=part)
-
-    if threads == 1:
-        return map(attempt, range(starts))
-    return in_threads(attempt, starts, threads)
+            yield attempt
 
 
 def inside_of(

@@ -207,7 +207,6 @@ class Wide(Maker):
             starts=self.starts,
             radii=RADII,
             judged=self.by,
-            threads=state.nuts.threads,
         )
         found, failure = inside_of(target, seen, rng)
         if not found:
