@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST, decimals, digits_of, is_below_digits, log_z_in_words
+from stanct.estimates.digits import MOST, decimals, is_below_digits, log_z_in_words
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import (
@@ -124,7 +124,7 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
         return {"log_z": "", "unknown": evidence.unknown}
     low, high = evidence.interval
     error = evidence.std_error
-    places = digits_of(error) if math.isfinite(error) and error > 0 else 4
+    places = decimals(error, 0) if math.isfinite(error) and error > 0 else 4
     where = f" {evidence.within}" if evidence.within else ""
     return {
         "unknown": "",

@@ -124,7 +124,7 @@ class Surveyed:
         shares = mode_shares(self._placed[0], place[None], np.asarray, np.zeros((1, len(place))))
         _, z, unwhiten, log_weights = self._placed
         own = mode_shares({**found, "log_evidence": log_mass}, z, unwhiten, log_weights)
-        weight = expectation(own, log_weights, 1)
+        weight = expectation(own, log_weights, 1, **run.alike)
         return {
             "place": place,
             "weight": weight.value,
@@ -137,7 +137,10 @@ class Surveyed:
     @cached_property
     def mode_columns(self) -> dict[str, Array] | None:
         """The columns of `modes` that do not depend on the names of parameters."""
-        return None if self._placed is None else mode_columns(*self._placed, self._mode_evidence)
+        run: Any = self
+        if self._placed is None:
+            return None
+        return mode_columns(*self._placed, self._mode_evidence, **run.alike)
 
     @cached_property
     def mode_means(self) -> dict[str, Array]:
