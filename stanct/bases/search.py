@@ -184,7 +184,10 @@ def search(
     if bar is not None:
         bar.phase(counted.most, "evaluation")
     _searched(ascents, dimension, places)
-    if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
+    # Thousands of modes in many dimensions are a glass, which no ascents explore.
+    most = 1.0 if dimension <= FEW else THOUSANDS
+    bounded = dimension <= MOST_SCANNED_DIMENSIONS and UNSEEN < ascents.unseen <= most
+    if rough := bounded and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
     found = Search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
