@@ -346,6 +346,10 @@ def _coerced(column: Any) -> Array:
 def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFit:
     frame = frame.rename(columns=_label).reset_index(drop=True)
     column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
+    number = next((name for name in NAMES_OF_DRAWS if name in frame.columns), None)
+    # Autocorrelations are told by draws in the order in which they were made.
+    if number is not None and (column is not None or frame[number].is_unique):
+        frame = frame.iloc[np.argsort(_coerced(frame[number]), kind="stable")]
     parts = {"1": frame} if column is None else dict(iter(frame.groupby(column, sort=True)))
     sizes = {name: len(part) for name, part in parts.items()}
     shortest = min(sizes.values(), default=0)
