@@ -34,6 +34,7 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
 from stanct.runs.verdicts import OF_THE_PROGRAM
+from stanct.samplers._chains import ACCEPT, FROM_PRIOR_ACCEPT
 from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
@@ -315,6 +316,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "log_z": "log Z" if target.program.ends is None else "log(Z_1 / Z_0)",
         "prefix": prefix,
         "draws": made.draws,
+        "accept": FROM_PRIOR_ACCEPT if kind == "prior_likelihood" else ACCEPT,
         "starts": bool(made.inits),
         "extended": kind != "density",
         "above": above,
