@@ -6,7 +6,8 @@ has one node per term. It is slower still if the program then multiplies the sum
     for (n in 1 : N) y[n] ~ normal(a[group[n]], sigma);
 
 becomes `normal_lpdf(y | a[group], sigma)`. Arguments that cannot be written in this form are stored
-in vectors while the loop runs. Terms that cannot leave their loop stay in it.
+in vectors while the loop runs. With `sums`, so is any other scalar, such as a mixture, and its sum
+follows the loop. Terms that cannot leave their loop stay in it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class _Lines:
 
 
 class LoopSums:
-    """Redirects the terms of the model block, and moves densities out of its loops."""
+    """Redirects the terms of the model block, and moves them out of its loops."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
+    def __init__(self, rewriter: Rewriter, *, sums: bool = False) -> None:
         self._rewriter, self._prefix = rewriter, rewriter.prefix
         self._syntax = rewriter.program.syntax
-        self._loops = ModelLoops(rewriter)
+        self._loops = ModelLoops(rewriter, sums=sums)
         self._lines: dict[int, _Lines] = {}
         self._in_place: dict[int, list[str]] = {}
         self._counters: dict[tuple[int, ...], str] = {}

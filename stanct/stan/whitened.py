@@ -101,7 +101,7 @@ def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter]:
     if touches_target(program):
         rewriter.model(f"{prefix}log_p")
     else:
-        LoopSums(rewriter).write(f"{prefix}log_p")
+        LoopSums(rewriter, sums=True).write(f"{prefix}log_p")
     return rewriter, writer
 
 

@@ -178,21 +178,25 @@ transformed parameters {
   log_prior += log_nu;
 
   real ct_log_p = 0; // log p(theta, y), all constants kept
-  ct_log_p += normal_lpdf(alpha | 0, scale);
-  if (robust) ct_log_p += tail_lpdf(alpha | 4);
-  ct_log_p += normal_lpdf(sigma | 0, scale);
-  ct_log_p += -normal_lccdf(0 | 0, scale);
-  ct_log_p += log_prior;
-  ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-              - 0.1 * dot_self(centred - mu) // likelihood
-              + normal_lpdf(y | mu, sigma);
-  for (n in 1 : N) {
-    if (y[n] > 0) ct_log_p += log(mix);
-    else ct_log_p += log1m(mix);
-    ct_log_p += log(share[group[n]]);
+  {
+    ct_log_p += normal_lpdf(alpha | 0, scale);
+    if (robust) ct_log_p += tail_lpdf(alpha | 4);
+    ct_log_p += normal_lpdf(sigma | 0, scale);
+    ct_log_p += -normal_lccdf(0 | 0, scale);
+    ct_log_p += log_prior;
+    ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
+                - 0.1 * dot_self(centred - mu) // likelihood
+                + normal_lpdf(y | mu, sigma);
+    vector[N] ct_each1;
+    for (n in 1 : N) {
+      if (y[n] > 0) ct_log_p += log(mix);
+      else ct_log_p += log1m(mix);
+      ct_each1[n] = log(share[group[n]]);
+    }
+    ct_log_p += sum(ct_each1);
+    ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+    ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
   }
-  ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
-  ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
 
   // delta: log base density minus log target density, both of z
   real ct_delta = std_normal_lpdf(ct_z)

@@ -194,11 +194,13 @@ transformed parameters {
     ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
                 - 0.1 * dot_self(centred - mu) // likelihood
                 + normal_lpdf(y | mu, sigma);
+    vector[N] ct_each1;
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_p += log(mix);
       else ct_log_p += log1m(mix);
-      ct_log_p += log(share[group[n]]);
+      ct_each1[n] = log(share[group[n]]);
     }
+    ct_log_p += sum(ct_each1);
     ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
     ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
 
