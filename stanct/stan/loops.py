@@ -116,7 +116,17 @@ class LoopSums:
         is_array = term.is_discrete and shape is not None and shape.integer
         kind = f"array[{size}] int" if is_array else f"vector[{size}]"
         self._declare(term.nest[0], f"{kind} {name};")
-        return name, f"{name}[{self._turn(term.nest)}] = {self._rewriter.expression(argument)};"
+        head = f"{name}[{self._turn(term.nest)}] = "
+        return name, f"{self._aligned(head, argument, term.statement)};"
+
+    def _aligned(self, head: str, argument: Range, statement: Statement) -> str:
+        """Put an expression of a statement behind `head`; its further lines move as the first."""
+        start, at = (self._syntax.start(t) for t in (statement.tokens.first, argument.first))
+        first, *rest = self._rewriter.expression(argument).split("\n")
+        moved = len(head) - (at - start)
+        if "\n" not in self._rewriter.program.expanded[start:at]:
+            rest = [" " * (len(line) - len(line.lstrip()) + moved) + line.lstrip() for line in rest]
+        return "\n".join([head + first, *rest])
 
     def _turn(self, nest: Sequence[Compound]) -> str:
         """Return the number of the iteration, which is a counter for nested loops."""

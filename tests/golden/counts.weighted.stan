@@ -58,6 +58,7 @@ model {
   } else {
     ct_log_likelihood += -poisson_lcdf(99 | square(slope));
   }
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -28,6 +28,7 @@ model {
   target += -cauchy_lccdf(0 | 0, 5); // half-Cauchy
   target += normal_lpdf(theta | mu, tau);
   ct_log_likelihood += normal_lpdf(y | theta, sigma);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

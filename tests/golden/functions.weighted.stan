@@ -48,6 +48,7 @@ model {
   ct_log_prior += tail_lpdf(rate | 3);
   ct_log_likelihood += count_lpmf(k | rate);
   ct_log_likelihood += reduce_sum(partial_sum_lpdf, y, 1, mu + shift);
+
   // log p(theta): the prior
   target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood

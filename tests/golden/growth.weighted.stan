@@ -39,6 +39,7 @@ model {
   target += pareto_lpdf(capacity | max(y), 1.5);
   target += exponential_lpdf(sigma | 2);
   ct_log_likelihood += lognormal_lpdf(y | log(size_at), sigma);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -51,6 +51,7 @@ model {
   ct_log_likelihood += normal_lpdf({1.5, -2.0} | mu, table[1, 2]);
   if (mu > 100) ct_log_prior += negative_infinity(); else if (mu > 50) ct_log_prior += -1;
   print("target() is ", (ct_log_prior + ct_log_likelihood + target()), " /* no comment */");
+
   // log p(theta): the prior
   target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood

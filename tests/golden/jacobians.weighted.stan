@@ -43,6 +43,7 @@ model {
   target += normal_lpdf(free | low, 2);
   ct_log_likelihood += normal_lpdf(y | w[1, 2] + free[1], sigma);
   target += exponential_lpdf(sigma | 1);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

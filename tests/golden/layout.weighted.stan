@@ -42,6 +42,7 @@ model {
   } else {
     target += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
   }
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -110,6 +110,7 @@ model {
       );
     }
   }
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

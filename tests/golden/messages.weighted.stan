@@ -32,6 +32,7 @@ model {
     ct_log_likelihood += normal_lpdf(y | mu, sigma);
   }
   if (is_nan(mu)) print("μ = ", mu, " // not a comment, no ~ either");
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -40,6 +40,7 @@ model {
   target += normal_lpdf(truth | mu, tau);
   ct_log_likelihood += normal_lpdf(y | truth, error);
   target += normal_lpdf(y_above | mu, hypot(tau, error));
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -40,6 +40,7 @@ model {
   target += normal_lpdf(alpha | 0, 5);
   target += normal_lpdf(theta | 0, scale);
   ct_log_likelihood += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

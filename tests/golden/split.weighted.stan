@@ -55,6 +55,7 @@ model {
   }
   target += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
   ct_log_likelihood += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -86,6 +86,7 @@ model {
     }
   }
   target += exponential_lpdf(rate | 1);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }
