@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from stanct.stan.constraints import minus
 from stanct.stan.counts import Counts
-from stanct.stan.distributions import SUFFIX
+from stanct.stan.distributions import SUFFIX, TRUNCATED_ONLY
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
 from stanct.stan.syntax import Function, Increment, Range, Statement, Syntax, Tilde
@@ -301,6 +301,8 @@ class Rewriter:
 
     def _declared_inside(self, statement: Tilde, scope: Scope) -> bool:
         """Whether the bounds of a truncation are those that the variate is declared with."""
+        if statement.distribution in TRUNCATED_ONLY:
+            return False
         syntax = self._syntax
         words = syntax.words(statement.variate)
         spec = scope.get(words[0])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stanct.stan.densities import Density, one_line
+from stanct.stan.distributions import TRUNCATED_ONLY
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
 from stanct.stan.supports import constant
@@ -18,8 +19,6 @@ from stanct.stan.syntax import Range, Syntax, Tilde, TypeSpec
 
 # Families without a log distribution function in Stan.
 _WITHOUT_LCDF = frozenset({"loglogistic"})
-# Stan truncates it, and a call of its distribution function ends the process of the engine.
-_TRUNCATED_ONLY = frozenset({"von_mises"})
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class Writer:
         if self._centred:
             return "log(2)"
         family = self._density.family
-        if not self._is_known or family in _WITHOUT_LCDF | _TRUNCATED_ONLY:
+        if not self._is_known or family in _WITHOUT_LCDF | TRUNCATED_ONLY:
             return None
         arguments = [one_line(self._syntax, tokens) for tokens in self._density.arguments]
         behind = f" | {', '.join(arguments)}" if arguments else ""
