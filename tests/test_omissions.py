@@ -18,9 +18,10 @@ from stanct import StanctError
 from stanct.cli.main import main
 from stanct.common.errors import ProgramError
 from stanct.runs.screen import screen
+from stanct.stan.arithmetic import constant
 from stanct.stan.omissions import omissions, renormalised
 from stanct.stan.program import Program
-from stanct.stan.supports import FAMILIES, constant, mass
+from stanct.stan.supports import FAMILIES, mass
 from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget, check_program
 
@@ -827,6 +828,9 @@ def test_a_constant_counts_where_its_value_is_what_is_missing(case: str) -> None
     assert (omissions(written) == ()) is (abs(log_z(written)) < NEAR)
 
 
+IN_ORDER = "real<lower=0, upper=3> x; real<lower=x, upper=3> y;"
+
+
 @pytest.mark.parametrize(
     ("declared", "model", "kinds"),
     [
@@ -851,6 +855,11 @@ def test_a_constant_counts_where_its_value_is_what_is_missing(case: str) -> None
         ("vector<lower=0>[2] x;",
          "x ~ multi_normal(zeros_vector(2), identity_matrix(2)); target += 2 * log(2);",
          ["missing_constant"]),
+        # Parameters in order are bounds of each other, and have one volume together.
+        (IN_ORDER, "target += log(2) - 2 * log(3);", ["missing_constant"]),
+        (IN_ORDER, "x ~ uniform(0, 3); y ~ uniform(0, 3); target += log(2);",
+         ["missing_constant"]),
+        (IN_ORDER, "x ~ uniform(0, 3); y ~ uniform(0, 3);", ["half_prior"]),
     ],
 )  # fmt: skip
 def test_constants_whose_values_the_text_does_not_tell(

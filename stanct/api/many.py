@@ -42,7 +42,7 @@ from stanct.work.calls import Calls
 from stanct.work.execution import check_seed
 from stanct.work.interrupts import note_sigterm
 from stanct.work.pools import check_executor, opened
-from stanct.work.progress import Bar, say_above
+from stanct.work.progress import Bar
 from stanct.work.results import Results
 from stanct.work.workers import check_answer, loss_of
 
@@ -54,7 +54,10 @@ SINGLE = ("executor", "checkpoint", "store", "progress", "seed", "threads")
 
 
 class Model(Protocol):
-    """What makes targets of data, such as a `TemperedModel`; it can be sent to workers."""
+    """A `TemperedModel`; it can be sent to workers."""
+
+    @property
+    def program(self) -> Program: ...
 
     def target(self, data: Any) -> ProgramTarget: ...
 
@@ -183,9 +186,9 @@ def sample_many(
     journal = Results.opened(folder, _identity(model, method, options, variables), seed)
     bar = Bar(len(order := _order(datasets)), "data sets", unit="data set", shown=progress)
     complete = True
-    with journal, bar, opened(executor) as pool:
+    with bar, opened(executor) as pool:
         if pool is not None:
-            check_answer(pool, say_above if progress else lambda _: None)
+            check_answer(pool, progress=progress)
         seeds, threads = Seeds(journal.seed), None if pool is None else 1
         runs = Path(folder) / RUNS if keep_runs and folder is not None else None
         tasks = (
@@ -212,7 +215,7 @@ def sample_many(
     if not complete:
         own = None if isinstance(executor, str) else running
         warnings.warn(_stopped(len(rows), own, folder is not None), stacklevel=2)
-    return Many(table_of(rows), journal.seed, complete, _label(model))
+    return Many(table_of(rows), journal.seed, complete, model.program.label)
 
 
 def _order(datasets: Mapping[str, Any] | Iterable[Any]) -> dict[str, None]:
@@ -243,7 +246,7 @@ def _check_datasets(model: Model, datasets: Any) -> None:
         )
     if not isinstance(datasets, Mapping):
         return
-    declared = {one.name for one in getattr(getattr(model, "program", None), "data", ())}
+    declared = {one.name for one in model.program.data}
     for name, data in datasets.items():
         _check_name(str(name))
         if name in declared and not (data is None or isinstance(data, DATA)):
@@ -255,12 +258,10 @@ def _check_datasets(model: Model, datasets: Any) -> None:
 
 def _check_variables(model: Model, variables: Sequence[str]) -> None:
     """Refuse names of variables that the program does not have."""
-    program = getattr(model, "program", None)
-    if isinstance(program, Program):
-        known = sorted({*program.parameter_names, *program.derived_names})
-        for name in variables:
-            if str(name).split(":")[0] not in known:
-                refuse_unknown("variable", str(name), known)
+    known = sorted({*model.program.parameter_names, *model.program.derived_names})
+    for name in variables:
+        if str(name).split(":")[0] not in known:
+            refuse_unknown("variable", str(name), known)
 
 
 def _unfinished(
@@ -268,7 +269,8 @@ def _unfinished(
 ) -> Iterator[tuple[str, Simulated]]:
     """Yield the data sets without a result, and put the names of all into `order`."""
     seen: set[str] = set()
-    for name, given in _named(datasets):
+    for key, given in datasets.items() if isinstance(datasets, Mapping) else enumerate(datasets):
+        name = str(key)
         one = given if isinstance(given, Simulated) else Simulated(given, {})
         if name in seen:
             raise SamplingError(f"Two data sets have the name {name!r}.")
@@ -285,12 +287,6 @@ def _unfinished(
                 f"The folder has a result of {name!r} with other data.",
                 remedy="Choose another folder, or other names.",
             )
-
-
-def _named(datasets: Mapping[str, Any] | Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    pairs = datasets.items() if isinstance(datasets, Mapping) else enumerate(datasets)
-    for name, data in pairs:
-        yield str(name), data
 
 
 def _check_name(name: str) -> None:
@@ -317,19 +313,13 @@ def _identity(
 ) -> dict[str, Any]:
     """What must be equal in a call that goes on with a folder."""
     named = method if isinstance(method, str) else {method.name: method.record()}
-    program = getattr(model, "program", None)
-    text = getattr(program, "source", repr(model))
     return {
-        "program": hashlib.sha256(text.encode()).hexdigest(),
+        "program": hashlib.sha256(model.program.source.encode()).hexdigest(),
         "method": json.loads(json.dumps(named)),
         "options": {name: repr(value) for name, value in sorted(options.items())},
         "variables": list(variables),
         "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
     }
-
-
-def _label(model: Model) -> str:
-    return str(getattr(getattr(model, "program", None), "label", "model"))
 
 
 def _digest(data: Any) -> str:
@@ -391,10 +381,8 @@ def check_truth(
 ) -> dict[str, Array]:
     """True values as arrays, by name of the variables, which have these shapes.
 
-    Raises
-    ------
-    SamplingError
-        There is no variable of a name, or a value is no finite number or of another shape.
+    Raises `SamplingError` if there is no such variable, or a value is not finite or of another
+    shape.
     """
     found = check_numbers(truth)
     for name, array in found.items():

@@ -141,6 +141,10 @@ class Job:
     own_class: str = ""
     two_stages_tried: bool = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.target, ProgramTarget):
+            self.target.density.at_once = self.nuts().threads
+
     @property
     def recipe(self) -> Recipe | None:
         """The makers of the base; None where the user gave one."""
@@ -442,10 +446,7 @@ class Job:
     def _variables(
         self, made: Callable[..., Mapping[str, Array]], *, cut: bool
     ) -> tuple[Mapping[str, Array], bool]:
-        """The user's variables, computed on first use if the run was or is cut short here.
-
-        On first use they are made in memory, because nothing else may happen to the folder then.
-        """
+        """The user's variables, computed later if that is cut short here, and whether it was."""
         folder = self.execution.store
         if not cut:
             try:

@@ -11,9 +11,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from stanct.common.resources import resource_folder
 from stanct.common.version import __version__
+from stanct.stan.nodes import Declare
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
-from stanct.stan.syntax import Declare
 
 _OUR_NAME = re.compile(r"\bct_(?=\w)")
 _FAMILY = re.compile(r"(_vectors?|_each)?(_lj)?$")

@@ -6,6 +6,7 @@ exports, and to which `engines.native` links what a CmdStan compiled.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -21,7 +22,7 @@ import stanio
 
 from stanct.common.arrays import Array
 from stanct.engines import embedded
-from stanct.engines.embedded import Recipe
+from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
@@ -29,7 +30,7 @@ from stanct.kernels import SIGNATURE
 from stanct.kernels.points import densities_at, gradients_at, variables_at
 from stanct.stan.program import Program
 from stanct.targets.lending import Shelves
-from stanct.work.interrupts import Pace, end_if_left_behind
+from stanct.work.interrupts import Pace, end_if_left_behind, in_threads
 
 # BridgeStan's `bs_log_density` and `bs_param_unconstrain`; `bs_param_constrain` takes the arguments
 # of `bs_log_density_gradient`. BridgeStan's own methods check and convert every argument, which
@@ -39,6 +40,9 @@ _VALUE = ctypes.CFUNCTYPE(
 )
 _ON_VALUES = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
+# Calls for many points are shared out among threads if they take so many seconds.
+LONG = 0.02
+
 
 class Density:
     """The log density of a Stan program with its data, including the Jacobian of the transform.
@@ -46,21 +50,17 @@ class Density:
     `log_density(x)` is −φ(x) = log p(θ(x), y) + log |∂θ/∂x|. Constants are kept only if the program
     keeps them, as the *density program* of `TemperedModel` does, or if the recipe has them.
 
-    An object holds one engine handle. Log densities can be evaluated from any thread, but the
-    engine does not guarantee that two threads may use one handle at once. Each thread therefore
-    takes its own density from `borrow`. A pickled density carries its program and data, and is
-    rebuilt in another process or on another machine.
+    An object holds one engine handle, or takes the `model` that nobody else goes on using. Log
+    densities can be evaluated from any thread, but the engine does not guarantee that two threads
+    may use one handle at once. Each thread therefore takes its own density from `borrow`. A pickled
+    density carries its recipe, and is rebuilt in another process or on another machine.
 
     Log densities raise `KeyboardInterrupt` in a thread that an interrupt or the deadline left
     behind, so that the work of such a thread ends. The function at `address` does not.
-
-    Parameters
-    ----------
-    recipe
-        Program text, data, a constant, and the CmdStan that compiles the program, if one does.
-    model
-        The model of these text and data, if there is one that nobody else goes on using.
     """
+
+    # Threads that share the points of one call, each with a handle of its own.
+    at_once = 1
 
     def __init__(self, recipe: Recipe, model: bridgestan.StanModel | None = None) -> None:
         self.recipe = recipe
@@ -178,8 +178,11 @@ class Density:
         """Return −φ, shape (n,), at the rows of `points`, shape (n, D); −inf where Stan rejects."""
         x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
         values = np.empty(len(x))
-        for part in self._pace.parts(len(x)):
-            densities_at(self._value, self.handle, x[part], values[part])
+
+        def work(own: Density, part: slice) -> None:
+            densities_at(own._value, own.handle, x[part], values[part])
+
+        self._shared_out(len(x), work)
         return np.where(values < np.inf, values + self.constant, -np.inf)
 
     def log_density_gradients(self, points: Array) -> tuple[Array, Array]:
@@ -189,38 +192,46 @@ class Density:
         """
         x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
         values, gradients = np.empty(len(x)), np.empty_like(x)
-        for part in self._pace.parts(len(x)):
-            gradients_at(
-                self._value_and_gradient, self.handle, x[part], values[part], gradients[part]
-            )
+
+        def work(own: Density, part: slice) -> None:
+            call = own._value_and_gradient
+            gradients_at(call, own.handle, x[part], values[part], gradients[part])
+
+        self._shared_out(len(x), work)
         gradients[~np.isfinite(values)] = 0.0
         return np.where(values < np.inf, values + self.constant, -np.inf), gradients
+
+    def _shared_out(self, count: int, work: Callable[[Density, slice], None]) -> None:
+        """Call `work` with parts of so many points, in threads where they take long."""
+        long = count * self._pace.each >= LONG
+        shares = max(min(self.at_once, count), 1) if long else 1
+
+        def share(k: int) -> None:
+            end = (k + 1) * count // shares
+            with self.borrow() if k else contextlib.nullcontext(self) as own:
+                for part in own._pace.parts(end, k * count // shares):
+                    work(own, part)
+
+        if shares > 1:
+            in_threads(share, shares, shares)
+        else:
+            share(0)
 
     @functools.cached_property
     def _value(self) -> Callable[..., int]:
         """The C function ``bs_log_density``; it does not hold the interpreter lock."""
-        function = self._model.stanlib.bs_log_density
-        return _VALUE(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return _VALUE(_address(self._model.stanlib.bs_log_density))
 
     def constrain(self, x: Array) -> Array:
         """Return the constrained parameters at the unconstrained `x`, in the order of `names`."""
         return np.asarray(self._model.param_constrain(np.ascontiguousarray(x, float)))
 
     def variables(self, points: Array, *, seed: int) -> dict[str, Array]:
-        """Compute all variables of the program at unconstrained points.
+        """Compute all variables of the program at unconstrained points, shape (..., D).
 
-        These are parameters, transformed parameters and generated quantities.
-
-        Parameters
-        ----------
-        points : shape (..., D)
-        seed
-            Seed of the random numbers in generated quantities.
-
-        Returns
-        -------
-        dict
-            Values by name, of shape (..., *dims); NaN where Stan rejects a point.
+        These are parameters, transformed parameters and generated quantities, whose random numbers
+        have the seed. Values by name have shape (..., *dims), and are NaN where Stan rejects a
+        point.
         """
         return self.in_turn(seed)(points)
 
@@ -247,15 +258,8 @@ class Density:
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
         """Return the unconstrained point, shape (D,), of constrained parameters.
 
-        Parameters
-        ----------
-        theta
-            Mapping of parameter names to values, or the flat vector in the order of `names`.
-
-        Raises
-        ------
-        ValueError
-            A value is missing, has the wrong shape or lies outside its support.
+        They are given by name, or as the flat vector in the order of `names`. Raises `ValueError`
+        if a value is missing, has the wrong shape or lies outside its support.
         """
         try:
             if isinstance(theta, Mapping):
@@ -268,15 +272,8 @@ class Density:
     def unconstrained(self, theta: Array) -> tuple[Array, Array]:
         """Return the unconstrained points of rows of parameters, and which rows have none.
 
-        Parameters
-        ----------
-        theta : shape (n, names)
-            Constrained parameters in the order of `names`.
-
-        Returns
-        -------
-        shape (n, D) and shape (n,)
-            The points, and True at each row of them that is not to be used.
+        The parameters, shape (n, names), are in the order of `names`. The points have shape (n, D),
+        and True of shape (n,) says which of them are not to be used.
         """
         theta = np.ascontiguousarray(theta, float)
         found = np.empty((len(theta), self.dimension))
@@ -310,8 +307,7 @@ class Density:
         The function does not hold the interpreter lock. The address is valid as long as this object
         lives.
         """
-        function = self._model.stanlib.bs_log_density_gradient
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
+        return _address(self._model.stanlib.bs_log_density_gradient)
 
     @functools.cached_property
     def _value_and_gradient(self) -> Callable[..., int]:
@@ -319,18 +315,28 @@ class Density:
 
     @functools.cached_property
     def _constrain(self) -> Callable[..., int]:
-        function = self._model.stanlib.bs_param_constrain
-        return SIGNATURE(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return SIGNATURE(_address(self._model.stanlib.bs_param_constrain))
 
     @functools.cached_property
     def _invert(self) -> Callable[..., int]:
-        function = self._model.stanlib.bs_param_unconstrain
-        return _ON_VALUES(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return _ON_VALUES(_address(self._model.stanlib.bs_param_unconstrain))
 
     @property
     def handle(self) -> int:
         """The model handle, which is the first argument of the function at `address`."""
         return int(self._model.model or 0)
+
+
+def tried(recipe: Recipe) -> Density | None:
+    """The density of a recipe; None where the engine cannot make it."""
+    try:
+        return Density(recipe)
+    except (CompilerMessageError, ValueError, RuntimeError):
+        return None
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _model(recipe: Recipe) -> bridgestan.StanModel:
