@@ -46,7 +46,6 @@ _FORMS = {
     "ess_tail": "{:.0f}",
     "r_hat": "{:.3f}",
 }
-_HEADS = {"q5": "5%", "q50": "50%", "q95": "95%"}
 
 
 def screen(run: Run, folder: str | None = None) -> Iterator[str]:
@@ -134,24 +133,30 @@ def _peaks(run: Run) -> Iterator[str]:
     yield f"\n{said}\n{in_columns({f'  {number}': row for number, row in rows.items()})}"
 
 
-def _posterior(run: Run) -> str:
+def posterior_rows(run: Run) -> dict[str, dict[str, float]]:
+    """The rows of `Run.summary` that a reader asks for first, by name."""
     own = run.provenance.get("parameters", ())
-    sizes = {name: run.variables[name][0, 0].size for name in by_interest(run.variables, own)}
+    names = by_interest(run.variables, own)
     # Derived scalars are what many a program is written for.
-    small = [name for name, size in sizes.items() if size <= (FEW if name in own else 1)]
-    rest = sum(sizes.values()) - sum(sizes[name] for name in small)
+    small = [m for m in names if run.variables[m][0, 0].size <= (FEW if m in own else 1)]
+    small = small or [label(*one) for one in places_of(run.variables, names)[:FEWEST_ROWS]]
+    return scalars(*run.rows, small, **run.alike)
+
+
+def _posterior(run: Run) -> str:
+    told = posterior_rows(run)
+    rest = sum(run.variables[name][0, 0].size for name in run.variables) - len(told)
     more = f"{rest} more numbers are in run.summary()." if rest else ""
-    if not small:
-        places = places_of(run.variables, by_interest(run.variables, own))
-        small = [label(*one) for one in places[:FEWEST_ROWS]]
-        more = f"{rest - len(small)} more numbers are in run.summary()." * (rest > len(small))
-    told = in_columns(scalars(*run.rows, small, **run.alike))
-    return f"\nPosterior\n{told}\n{more}".rstrip()
+    return f"\nPosterior\n{in_columns(told)}\n{more}".rstrip()
+
+
+def _head(name: str) -> str:
+    return f"{name[1:]}%" if name[0] == "q" and name[1:2].isdigit() else name
 
 
 def in_columns(rows: Mapping[str, Mapping[str, float]]) -> str:
     """Rows of a summary as text: few digits, and each column in one form."""
-    table = [["", *(_HEADS.get(head, head) for head in next(iter(rows.values())))]]
+    table = [["", *(_head(head) for head in next(iter(rows.values())))]]
     for name, row in rows.items():
         table.append([name, *(_FORMS.get(k, "{:.4g}").format(v) for k, v in row.items())])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
