@@ -354,6 +354,7 @@ class _Bridging:
             "method_settings": asdict(self.settings),
             "fit": self.draws.origin,
             "lost": lost,
+            "lost_in_files": self.draws.lost,
             "divergent": self.draws.divergent,
             "search": None if unseen is None else searched,
             "interrupted": False,

@@ -17,7 +17,7 @@ from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.base import Base
-from stanct.runs.diagnostics import MOST_LOST, Check, agreement, check, weights_check
+from stanct.runs.diagnostics import MOST_LOST, WHOLE, Check, agreement, check, weights_check
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.verdicts import least, most
 
@@ -152,15 +152,18 @@ class BridgeRun(EvidenceRun):
         """Check that the draws belong to the program, and that their chains agree."""
         lost = self.provenance["lost"]
         origin = f"the draws of {self.provenance['fit']}" if lost else "the fit's draws"
+        without, remedy = "were left out", f"{WHOLE} Then bridge from all."
+        if lost > self.provenance.get("lost_in_files", 0):
+            without = "have no finite unconstrained value or density, or were left out"
+            remedy = (
+                "See that these are the fit's data, or write it with more digits (sig_figs=18)."
+            )
         rate = max(map(r_hat, (self.log_density, *np.moveaxis(self.z, -1, 0))))
         alone = " within the only chain" * (self.chains == 1)
         moving = effective_size(self.log_density, method="bulk")
         checks = [
             most("lost", lost, MOST_LOST,
-                 f"{lost:.1%} of {origin} were left out, or have no finite unconstrained value or "
-                 "density.",
-                 "See that no chain was cut short and that these are its data, or write the fit "
-                 "with more digits (sig_figs=18)."),
+                 f"{lost:.1%} of {origin} {without}.", remedy),
             check("r_hat", rate, 1.05, not rate > 1.05,
                   f"Split R-hat of log density and parameters is up to {rate:.3f}{alone}.",
                   f"The chains of the fit have not converged. {MORE_DRAWS} {ESCALATE}"),

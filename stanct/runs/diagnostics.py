@@ -21,6 +21,7 @@ MOST_DIVERGENT = 0.05
 
 # Remedy shared by many checks.
 MORE = "Run longer chains (draws=)."
+WHOLE = "A chain that was cut short is made again, or its file is copied whole."
 
 LOOK_FOR_REJECTIONS = (
     "Look for reject(), overflow, or a support that the declarations do not state."
@@ -187,7 +188,7 @@ def left_out_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
     found = most(
         "lost", left["share"], MOST_LOST,
         f"{left['share']:.1%} of the draws of {left['of']} were left out.",
-        "A chain that was cut short is made again, or its file is copied whole. Then import all.",
+        f"{WHOLE} Then import all.",
     )  # fmt: skip
     return (found,)
 
