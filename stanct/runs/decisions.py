@@ -23,7 +23,10 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             f"{', '.join(bridged['warnings'])}."
         )
     if "fit" in provenance and provenance["settings"]["chains"] == 1:
-        yield "The fit has one chain, or names none (chain__), so that no chains can be compared."
+        yield (
+            "The fit has one chain, or no column chain__ that tells its chains apart, so that "
+            "chains cannot be compared."
+        )
     before: Mapping[str, Any] = {}
     for step in provenance.get("steps", ()):
         if not before:
