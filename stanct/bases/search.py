@@ -186,6 +186,8 @@ def search(
     _searched(ascents, dimension, places)
     if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
+    for mode in modes:
+        mode.afar = mode.seen
     found = Search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,

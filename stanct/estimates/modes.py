@@ -47,7 +47,7 @@ def mode_columns(
     log_weights: Array,
     evidence: Evidence | None,
 ) -> dict[str, Array]:
-    """Weights and local evidences of the modes, best first; the arguments are `mode_shares`'.
+    """Weights and local evidences of the modes, in their order; the arguments are `mode_shares`'.
 
     Returns
     -------

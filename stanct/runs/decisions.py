@@ -48,6 +48,8 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             f"before log Z was known to ± {aim} and means rested on {limit['effective']:,} "
             f"effective draws; target_se={aim} (--target-se {aim}) goes on."
         )
+    if rest := before.get("rest"):
+        yield f"No further run followed, although {rest['despite']}: {rest['because']}."
     if confirmed := provenance.get("confirmed"):
         failed = ", ".join(confirmed.get("failed", ()))
         yield (

@@ -193,6 +193,9 @@ def left_out_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
     return (found,)
 
 
+TWO_STAGES = "Use the default method, which draws in two stages."
+
+
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
     """Check that log Z is not below that of draws in two stages, where the target allows them.
 
@@ -207,11 +210,11 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
     refused = other.get("refused", False)
     found = most(
         "two_stages", below, BELOW,
-        f"log Z of draws in two stages{', which miss mass,' if refused else ''} is "
-        f"{other['log_z']:.3f} ± {other['std_error']:.3f}"
-        + (f", and this one is {below:.1f} errors below." if below > 0 else "."),
-        f"The run misses necks along {first_few(other['given'])}. "
-        + (MORE if refused else "Use the default method, which draws in two stages."),
+        f"log Z of draws in two stages{', a lower bound as they miss mass,' if refused else ''} is "
+        f"{other['log_z']:.3f} ± {other['std_error']:.3f}, and this one is {abs(below):.1f} errors "
+        f"{'below' if below > 0 else 'above'}.",
+        f"The run may miss necks along {first_few(other['given'])}. "
+        + (MORE if refused or "steps" in facts else TWO_STAGES),
     )  # fmt: skip
     return (found,)
 
@@ -411,8 +414,8 @@ def searched_check(known: Mapping[str, Any]) -> Check:
     looked = f" {particles} annealed particles looked for other mass, too." if particles else ""
     return least(
         "search", again, FOUND_AGAIN if rough else 0,
-        f"{known['starts']} ascents ended at {counted(optima['ends'], 'optimum', 'optima')}, "
-        f"{again} of them at the best or at others as good.{looked}",
+        f"{again} of {known['starts']} ascents ended at the best optimum or at others as good; "
+        f"{counted(optima['ends'], 'optimum', 'optima')} known.{looked}",
         "Name places near the modes that you expect (inits=).",
     )  # fmt: skip
 

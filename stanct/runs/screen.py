@@ -6,6 +6,8 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from stanct.common.errors import counted
 from stanct.estimates.naming import FEW, by_interest, label, places_of
 from stanct.estimates.weighted import scalars
@@ -41,7 +43,6 @@ _FORMS = {
     "weight": "{:.3f}",
     "seen": "{:.0f}",
     "mode": "{:.0f}",
-    "optima": "{:.0f}",
     "ess_bulk": "{:.0f}",
     "ess_tail": "{:.0f}",
     "r_hat": "{:.3f}",
@@ -116,21 +117,28 @@ def _told(head: str, text: str) -> str:
 
 
 def _peaks(run: Run) -> Iterator[str]:
-    """The peaks of the density that have draws, or the modes, where there are several."""
+    """The peaks of the density that have draws, or the modes, where there are several.
+
+    Peaks are shown where a mode holds more than one. The heaviest come first.
+    """
     peaks, modes = run.optima_columns, run.mode_columns
-    if peaks is not None and (peaks["weight"] >= LIGHT).sum() > 1:
-        found, said = run.optima, "Peaks (run.optima)"
-        found = None if found is None else found[found["weight"] >= LIGHT]
+    heavy = np.zeros(0, bool) if peaks is None else peaks["weight"] >= LIGHT
+    if peaks is not None and heavy.sum() > len(np.unique(peaks["mode"][heavy])):
+        found, known, said = run.optima, len(heavy), "Peaks (run.optima)"
+        note = "Short chains move between the peaks of one mode."
     elif modes is not None and len(modes["weight"]) > 1:
-        found, said = run.modes, "Modes (run.modes)"
+        found, known, said, note = run.modes, len(modes["weight"]), "Modes (run.modes)", ""
     else:
         return
     assert found is not None
-    ahead = [name for name in found.columns if name not in _UNTOLD]
-    rows = found.iloc[:MOST_PEAKS][ahead[:MOST_COLUMNS]].to_dict("index")
-    if len(found) > MOST_PEAKS:
-        said = f"{said}, the first {MOST_PEAKS} of {len(found)}"
-    yield f"\n{said}\n{in_columns({f'  {number}': row for number, row in rows.items()})}"
+    shown = found.sort_values("weight", ascending=False, kind="stable")
+    shown = shown[shown["weight"] >= min(LIGHT, shown["weight"].max())].iloc[:MOST_PEAKS]
+    ahead = [name for name in found.columns if name not in _UNTOLD | {"optima"}]
+    rows = shown[ahead[:MOST_COLUMNS]].to_dict("index")
+    if len(rows) < known:
+        said = f"{said}: the {len(rows)} heaviest of {known}"
+    table = in_columns({f"  {number}": row for number, row in rows.items()})
+    yield f"\n{said}\n{table}" + (f"\n{note}" if note else "")
 
 
 def posterior_rows(run: Run) -> dict[str, dict[str, float]]:

@@ -206,6 +206,8 @@ class Auto(Method[TemperedRun]):
             done = step._replace(draws=run.draws)
             following = None if stop else _next(done, why, start, job.draws, room)
             if following is None:
+                if why and "improper" not in run.warnings:
+                    steps[-1]["rest"] = {"despite": why, "because": self._no_more(run, steps)}
                 break
             kept, step = run, following
         confirmed: dict[str, Any] = {}
@@ -225,6 +227,16 @@ class Auto(Method[TemperedRun]):
             **confirmed,
         }
         return replace(run, provenance=provenance)
+
+    def _no_more(self, run: TemperedRun, steps: list[dict[str, Any]]) -> str:
+        """Why no further run follows one that is not enough."""
+        if len(steps) == MOST_STEPS:
+            return f"{MOST_STEPS} runs are the most"
+        left = max(self.max_gradients - run.gradients, 0)
+        return (
+            f"{left:,} gradients are left of max_gradients={self.max_gradients}, too few for a run "
+            f"{LEAST_LONGER:g} times as long"
+        )
 
 
 def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedBase | None) -> Job:
