@@ -20,7 +20,7 @@ from stanct.runs.verdicts import Check, check, least, most
 MOST_DIVERGENT = 0.05
 
 # Remedy shared by many checks.
-MORE = "Run longer chains (draws=)."
+MORE = "Run longer chains (draws=, --draws)."
 WHOLE = "A chain that was cut short is made again, or its file is copied whole."
 
 LOOK_FOR_REJECTIONS = (
@@ -378,7 +378,7 @@ def rough_check(again: int, starts: int, unseen: float) -> Check:
         f"Most modes were seen once. Of {starts} ascents, {again} led to the best one or to others "
         f"as good, and one more ends at a new one with a probability of {unseen:.0%}. A better one "
         "may be missing.",
-        "Name places near the modes that you expect (inits=), let the search spend more "
+        "Name places near the modes that you expect (inits=, --inits), let the search spend more "
         '(base=stanct.recipe().changing("ascents", rough=0.5)), or narrow the priors of periods.',
     )  # fmt: skip
 
@@ -394,8 +394,8 @@ def unsettled_check(particles: int, known: int) -> Check:
     )
     return check(
         "search", 0, 1, False, f"{why}; {known} known. Others may be missing.",
-        "Name places near the modes that you expect (inits=), or let the search spend more "
-        '(base=stanct.recipe().changing("particles", share=0.5)).',
+        "Name places near the modes that you expect (inits=, --inits), or let the search spend "
+        'more (base=stanct.recipe().changing("particles", share=0.5)).',
     )  # fmt: skip
 
 
@@ -416,7 +416,7 @@ def searched_check(known: Mapping[str, Any]) -> Check:
         "search", again, FOUND_AGAIN if rough else 0,
         f"{again} of {known['starts']} ascents ended at the best optimum or at others as good; "
         f"{counted(optima['ends'], 'optimum', 'optima')} known.{looked}",
-        "Name places near the modes that you expect (inits=).",
+        "Name places near the modes that you expect (inits=, --inits).",
     )  # fmt: skip
 
 

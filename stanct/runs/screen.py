@@ -19,8 +19,8 @@ from stanct.runs.verdicts import failures
 
 WIDTH = 80
 # Peaks and modes that are listed, and their columns; the share from which on a peak is, and the
-# scalars of a posterior in which all variables have many.
-MOST_PEAKS, MOST_COLUMNS, LIGHT, FEWEST_ROWS = 10, 7, 0.01, 12
+# scalars of a posterior in which all variables have many; components of what is derived.
+MOST_PEAKS, MOST_COLUMNS, LIGHT, FEWEST_ROWS, FEW_DERIVED = 10, 7, 0.01, 12, 3
 _UNTOLD = {"log_z", "log_z_std_error", "pilot_log_z", "pilot_weight", "chains", "log_mass"}
 
 # What each method does, as a predicate of its draws.
@@ -84,11 +84,12 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
 
 
 def _next(run: Run, folder: str | None) -> Iterator[str]:
-    """What to do first where a check failed, and commands that show more."""
-    failed = failures(run.diagnostics)
+    """What to do first where checks failed, and commands that show more."""
     head = "Next"
-    if failed:
-        yield _told(head, failed[0].remedy)
+    # The first of those that put the draws in doubt, and of those that put log Z alone in doubt.
+    first = {one.of: one.remedy for one in reversed(failures(run.diagnostics))}
+    for remedy in first.values():
+        yield _told(head, remedy)
         head = ""
     if folder is None:
         yield _told(head, "Add --save FOLDER to keep the draws, and --report FILE for a page.")
@@ -124,7 +125,8 @@ def _peaks(run: Run) -> Iterator[str]:
     peaks, modes = run.optima_columns, run.mode_columns
     heavy = np.zeros(0, bool) if peaks is None else peaks["weight"] >= LIGHT
     if peaks is not None and heavy.sum() > len(np.unique(peaks["mode"][heavy])):
-        found, known, said = run.optima, len(heavy), "Peaks (run.optima)"
+        found, known = run.optima, run.provenance["survey"]["optima"]["ends"]
+        said = "Peaks (run.optima)"
         note = "Short chains move between the peaks of one mode."
     elif modes is not None and len(modes["weight"]) > 1:
         found, known, said, note = run.modes, len(modes["weight"]), "Modes (run.modes)", ""
@@ -145,8 +147,9 @@ def posterior_rows(run: Run) -> dict[str, dict[str, float]]:
     """The rows of `Run.summary` that a reader asks for first, by name."""
     own = run.provenance.get("parameters", ())
     names = by_interest(run.variables, own)
-    # Derived scalars are what many a program is written for.
-    small = [m for m in names if run.variables[m][0, 0].size <= (FEW if m in own else 1)]
+    # Derived quantities are what many a program is written for.
+    most = {name: FEW if name in own else FEW_DERIVED for name in names}
+    small = [m for m in names if run.variables[m][0, 0].size <= most[m]]
     small = small or [label(*one) for one in places_of(run.variables, names)[:FEWEST_ROWS]]
     return scalars(*run.rows, small, **run.alike)
 

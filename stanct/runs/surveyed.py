@@ -29,8 +29,8 @@ from stanct.runs.inference import variables_at
 if TYPE_CHECKING:
     import pandas as pd
 
-# Scalars whose means the table of modes has.
-MOST_MEANS = 6
+# Scalars whose means the table of modes has, and whose values that of optima.
+MOST_MEANS, MOST_THERE = 6, 12
 # Scalars that are looked at for it, and how far apart middles lie of modes that are told apart.
 MOST_TOLD_APART, APART = 100, 4.0
 # Optima with less of the weight are not asked in which scalars they differ.
@@ -89,7 +89,8 @@ class Surveyed:
         Its columns are the `weight` of the draws that belong to each, with its `std_error`; the
         `mode` of `modes` that encloses it; the `log_mass` of the Gaussian of its curvature, natural
         log, and `seen`, the number of the search's ascents that ended there, 0 where scans around
-        modes alone did; and there up to six scalars, of these first those in which optima differ.
+        modes alone did; and there up to twelve scalars, of these first those in which optima
+        differ.
         Draws belong to optima as they do to modes, by their Gaussians, so that weights are not
         those of regions: ask `expect` for these. None without a search, or where no ascent ended at
         an optimum.
@@ -111,7 +112,7 @@ class Surveyed:
             name: _differs(found[own["weight"] > LIGHT], *self._of_draws(name))
             for name, found in there.items()
         }
-        first = sorted(there, key=lambda name: not differs[name])[:MOST_MEANS]
+        first = sorted(there, key=lambda name: not differs[name])[:MOST_THERE]
         there = {name: there[name] for name in first}
         number = pd.RangeIndex(1, len(place) + 1, name="optimum")
         return pd.DataFrame({**own, **there}, index=number)

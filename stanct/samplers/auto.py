@@ -286,15 +286,18 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     if score is None:
         score = Score.of(job.base_delta(start.base, SCORED, "trial"))
     largest = float(f"{score.largest:.2g}")
-    seen = f"{score.even:.0%} of its draws count, the largest {largest:,.10g} times the mean"
+    seen = (
+        f"{score.even:.0%} of its draws count, and the largest weight is {largest:,.10g} times the "
+        "mean"
+    )
     if (job.recipe or RECIPES[AUTO]).believes(score):
         why = f"{_shape(start)} is nearly the density: {seen}"
         return _Step(_INDEPENDENT, _independent_draws(job, start.base.dimension), why)
     if not start.base.is_gaussian:
         return _Step(_LADDER, job.draws, f"{_shape(start)} is not near enough: {seen}")
     far = score.width > FAR and not _has_necks(job.target)
-    how = f"{'far from' if far else 'near'} the density, with half a width of δ of"
-    why = f"{_shape(start)} is {how} {score.width:.2g}: {seen}"
+    how = f"{'far from' if far else 'near'} the density"
+    why = f"{_shape(start)} is {how}: δ varies by ± {float(f'{score.width:.2g}'):g}, {seen}"
     return _Step(_LADDER if far else _JOINT, job.draws, why)
 
 
