@@ -124,14 +124,15 @@ def modes(run: Run, axes: Axes | None = None) -> Axes:
     heaviest = np.fmax(run.mode_columns["weight"], run.mode_columns["pilot_weight"])
     shown = np.argsort(-heaviest, kind="stable")[:MOST_MODES]
     if len(shown) < len(heaviest):
-        axes.set_title(f"the {len(shown)} heaviest of {len(heaviest)} modes", color=INK)
+        axes.set_xlabel(f"{axes.get_xlabel()}; {len(shown)} heaviest of {len(heaviest)} modes")
     rows = np.arange(len(shown))[::-1]
     weight, error, pilots = (
         100 * run.mode_columns[name][shown] for name in ("weight", "std_error", "pilot_weight")
     )
     bars = 1.96 * np.nan_to_num(error)
     axes.errorbar(weight, rows, xerr=bars, fmt="o", ms=5, lw=1.5, color=MAIN, label="draws, 95 %")
-    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots, rough")
+    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots, rough",
+              clip_on=False)  # fmt: skip
     axes.set_yticks(rows, [f"mode {mode + 1}" for mode in shown])
     axes.set_ylim(-0.7, len(shown) - 0.3)
     axes.set_xlim(left=0)
