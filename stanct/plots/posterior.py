@@ -131,11 +131,10 @@ def modes(run: Run, axes: Axes | None = None) -> Axes:
     )
     bars = 1.96 * np.nan_to_num(error)
     axes.errorbar(weight, rows, xerr=bars, fmt="o", ms=5, lw=1.5, color=MAIN, label="draws, 95 %")
-    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots, rough",
-              clip_on=False)  # fmt: skip
+    axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots, rough")
     axes.set_yticks(rows, [f"mode {mode + 1}" for mode in shown])
     axes.set_ylim(-0.7, len(shown) - 0.3)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.05 * max(np.max(weight + bars), np.max(pilots)))
     legend(axes, 2)
     return axes
 
