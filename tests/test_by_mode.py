@@ -14,6 +14,8 @@ from sampled import sampled
 from targets import TWO_MODES
 
 from stanct.common.errors import StanctError
+from stanct.estimates.averages import expectation
+from stanct.estimates.modes import mode_shares
 from stanct.runs.surveyed import _differs
 
 SURVEY = {
@@ -60,6 +62,20 @@ def test_means_by_mode_are_exact() -> None:
         where = run.modes[["x", "y"]]
         pd.testing.assert_frame_equal(where, table["mean"].unstack(), check_names=False)
     assert np.abs(off).max() < 4 and 0.5 < np.sqrt(np.mean(np.square(off))) < 1.6
+
+
+def test_errors_of_weights_count_tours() -> None:
+    """They are those of averages, and not those of draws without regenerations."""
+    run = line_run("simulated_tempering")
+    x = run.base.unwhiten(run.z)
+    middle, spread = x.mean(axis=(0, 1)), 0.05 * x.std(axis=(0, 1))
+    two = {"place": [list(middle - spread), list(middle + spread)], "spread": [list(spread)] * 2}
+    survey = {**SURVEY, **two, "log_evidence": [0.0, 0.0]}
+    halves = dataclasses.replace(run, provenance={**run.provenance, "survey": survey})
+    share = mode_shares(survey, run.z, run.base.unwhiten, run.target_log_weights)[..., 0]
+    own, alone = run.expect(lambda _: share), expectation(share, run.target_log_weights, 1.0)
+    assert halves.modes["std_error"][1] == pytest.approx(float(own.std_error), rel=1e-6)
+    assert own.std_error > alone.std_error
 
 
 def test_the_mode_of_each_draw() -> None:

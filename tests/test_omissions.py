@@ -18,9 +18,10 @@ from stanct import StanctError
 from stanct.cli.main import main
 from stanct.common.errors import ProgramError
 from stanct.runs.screen import screen
+from stanct.stan.arithmetic import constant
 from stanct.stan.omissions import omissions, renormalised
 from stanct.stan.program import Program
-from stanct.stan.supports import FAMILIES, constant, mass
+from stanct.stan.supports import FAMILIES, mass
 from stanct.targets.data import read_data
 from stanct.targets.program_target import ProgramTarget, check_program
 

@@ -370,7 +370,9 @@ def of_checks() -> dict[str, Any]:
         "untold": untold,
         "agreement": [diagnostics.agreement(gap, 0.5) for gap in (0.0, 1e-10, 1.5, 1.51)],
         "thermodynamic": diagnostics.agreement_check(evidence, alone),
-        "confirmed": [diagnostics.confirmation_check(evidence, one) for one in (None, other)],
+        "confirmed": [
+            tuple(diagnostics.confirmation_check(evidence, second)) for second in (None, other)
+        ],
         "path": [
             path_checks.path_checks(estimator, evidence, z, beta, settings, rao_blackwell=alone)
             for beta, settings in ((BETA, {}), (still, {"bootstrap": 3}), (back, {}))
@@ -384,8 +386,12 @@ def of_checks() -> dict[str, Any]:
             for value in (0, 1)
         ],
         "counts": diagnostics.transition_counts(statistics(0)),
-        "transitions": [diagnostics.transition_checks(statistics(k), 10, "joint") for k in (0, 1)],
-        "shallow": diagnostics.transition_checks({"divergent__": np.zeros((1, 9))}, None, "own"),
+        "transitions": [
+            tuple(diagnostics.transition_checks(statistics(k), 10, "joint")) for k in (0, 1)
+        ],
+        "shallow": tuple(
+            diagnostics.transition_checks({"divergent__": np.zeros((1, 9))}, None, "own")
+        ),
         "modes": [diagnostics.modes_check(one, AGAIN) for one in modes],
         "round trips": [path_checks.round_trips(beta) for beta in (BETA, back, back[:, 1:])],
         "refit": [diagnostics.refit({}), diagnostics.refit({"bootstrap": 4})],

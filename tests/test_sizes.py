@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stanct.stan.arithmetic import evaluated, known_numbers
 from stanct.stan.program import Program
-from stanct.targets.arithmetic import evaluated, known_numbers
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,10 @@ from stanct.targets.arithmetic import evaluated, known_numbers
         ("n > 2 ? 1 : 0", None),
         ("s", None),
         ("x.real", None),
+        ("n > 2 && f(n)", None),
+        ("n > 3 && f(n)", False),
+        ("n > 2 || f(n)", True),
+        ("!(n == 3) || n != 3", False),
     ],
 )
 def test_arithmetic(text: str, value: float | None) -> None:

@@ -131,7 +131,7 @@ def test_a_flipped_bit_of_the_draws(folder: Path) -> None:
 KILLED = """
 import os, sys, numpy as np, stanct
 from pathlib import Path
-import stanct.runs.exchange as exchange
+import stanct.runs.storage as storage
 folder = sys.argv[1]
 
 def before(function):
@@ -142,8 +142,8 @@ def before(function):
         return function(*args, **settings)
     return called
 
-exchange._synchronise = before(exchange._synchronise)
-exchange.shutil.rmtree = before(exchange.shutil.rmtree)
+storage.synchronise = before(storage.synchronise)
+storage.shutil.rmtree = before(storage.shutil.rmtree)
 Path.rename = before(Path.rename)
 Path.write_text = before(Path.write_text)
 np.savez = before(np.savez)

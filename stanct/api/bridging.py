@@ -293,10 +293,7 @@ class _Bridging:
         return run, unseen
 
     def _inside(self) -> tuple[Array, Array, Array, float]:
-        """Draws with finite log densities in chains of equal length, these, lp, and what was lost.
-
-        The last is the share of the fit's draws.
-        """
+        """Draws of finite log density, in chains of one length, these, lp, and the share lost."""
         x = self.draws.x
         lp = np.zeros((0, 0)) if self.draws.lp is None else self.draws.lp
         chains, draws, dimension = x.shape

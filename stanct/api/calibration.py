@@ -150,10 +150,7 @@ def _check_simulated(
     chosen: list[int],
     drawn: list[tuple[Any, Mapping[str, Any]]],
 ) -> None:
-    """Refuse simulators whose first data set does not suit the programs.
-
-    Programs of other data sets may have other shapes, so that those are refused in their turn.
-    """
+    """Refuse simulators whose first data set does not suit the programs."""
     if len(names) == 1 and not any(truth for _, truth in drawn):
         raise SamplingError(
             f"The simulator of {names[0]!r} returns no true values, without which one model has "

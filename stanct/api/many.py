@@ -42,7 +42,7 @@ from stanct.work.calls import Calls
 from stanct.work.execution import check_seed
 from stanct.work.interrupts import note_sigterm
 from stanct.work.pools import check_executor, opened
-from stanct.work.progress import Bar, say_above
+from stanct.work.progress import Bar
 from stanct.work.results import Results
 from stanct.work.workers import check_answer, loss_of
 
@@ -183,9 +183,9 @@ def sample_many(
     journal = Results.opened(folder, _identity(model, method, options, variables), seed)
     bar = Bar(len(order := _order(datasets)), "data sets", unit="data set", shown=progress)
     complete = True
-    with journal, bar, opened(executor) as pool:
+    with bar, opened(executor) as pool:
         if pool is not None:
-            check_answer(pool, say_above if progress else lambda _: None)
+            check_answer(pool, progress=progress)
         seeds, threads = Seeds(journal.seed), None if pool is None else 1
         runs = Path(folder) / RUNS if keep_runs and folder is not None else None
         tasks = (
@@ -212,7 +212,8 @@ def sample_many(
     if not complete:
         own = None if isinstance(executor, str) else running
         warnings.warn(_stopped(len(rows), own, folder is not None), stacklevel=2)
-    return Many(table_of(rows), journal.seed, complete, _label(model))
+    of = str(getattr(getattr(model, "program", None), "label", "model"))
+    return Many(table_of(rows), journal.seed, complete, of)
 
 
 def _order(datasets: Mapping[str, Any] | Iterable[Any]) -> dict[str, None]:
@@ -268,7 +269,8 @@ def _unfinished(
 ) -> Iterator[tuple[str, Simulated]]:
     """Yield the data sets without a result, and put the names of all into `order`."""
     seen: set[str] = set()
-    for name, given in _named(datasets):
+    for key, given in datasets.items() if isinstance(datasets, Mapping) else enumerate(datasets):
+        name = str(key)
         one = given if isinstance(given, Simulated) else Simulated(given, {})
         if name in seen:
             raise SamplingError(f"Two data sets have the name {name!r}.")
@@ -285,12 +287,6 @@ def _unfinished(
                 f"The folder has a result of {name!r} with other data.",
                 remedy="Choose another folder, or other names.",
             )
-
-
-def _named(datasets: Mapping[str, Any] | Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    pairs = datasets.items() if isinstance(datasets, Mapping) else enumerate(datasets)
-    for name, data in pairs:
-        yield str(name), data
 
 
 def _check_name(name: str) -> None:
@@ -326,10 +322,6 @@ def _identity(
         "variables": list(variables),
         "versions": {"stanct": __version__, "numpy": np.__version__, **embedded.versions()},
     }
-
-
-def _label(model: Model) -> str:
-    return str(getattr(getattr(model, "program", None), "label", "model"))
 
 
 def _digest(data: Any) -> str:
@@ -391,10 +383,8 @@ def check_truth(
 ) -> dict[str, Array]:
     """True values as arrays, by name of the variables, which have these shapes.
 
-    Raises
-    ------
-    SamplingError
-        There is no variable of a name, or a value is no finite number or of another shape.
+    Raises `SamplingError` if there is no such variable, or a value is not finite or of another
+    shape.
     """
     found = check_numbers(truth)
     for name, array in found.items():

@@ -55,10 +55,9 @@ class Asked:
 
 
 def prepared(method: Method[Any], target: Any, asked: Asked) -> tuple[Any, Plan]:
-    """Read the program with its data, and refuse what cannot be sampled.
+    """Read the program with its data, refuse what cannot be sampled, and return it with the plan.
 
-    Ctrl-C and the deadline, with `TooLittleTimeError`, end this even where Stan does not return. A
-    fit as base may turn the target into another form. The plan is returned with its base.
+    Ctrl-C and the deadline, with `TooLittleTimeError`, end this even where Stan does not return.
     """
     _check_temporary_folder()
     seconds = asked.plan.max_seconds
@@ -130,10 +129,7 @@ def _check_memory(plan: Plan, problem: Any, asked: Asked) -> None:
 
 
 def _try_density(problem: Any, base: str | Base, engine: CmdStan | None, *, blind: bool) -> None:
-    """Refuse bad data, what the engine cannot run, and a function that fails, before any work.
-
-    With `blind`, no place is known where the density is finite, and none is refused, too.
-    """
+    """Refuse what fails before any work; with `blind`, also a density that is finite nowhere."""
     if isinstance(problem, ProgramTarget):
         count = problem.density.dimension
         dense = engine is not None or problem.by_cmdstan
@@ -165,10 +161,7 @@ def _check_searched(base: Any) -> None:
 
 
 def _base_of_fit(target: Any, fit: Any, rng: np.random.Generator) -> tuple[ProgramTarget, Base]:
-    """The Gaussian with the moments of a fit's draws, and the target to which it belongs.
-
-    Hierarchies of that target are in the form that is nearest to a Gaussian by these draws.
-    """
+    """The Gaussian of a fit's draws, and the target in the form nearest to a Gaussian by them."""
     if not isinstance(target, ProgramTarget):
         raise SamplingError(
             "A fit as base needs a Stan program, which this target has not.",

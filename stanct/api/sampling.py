@@ -52,7 +52,7 @@ def sample(
     """Return the run of the method of that name."""
 
 
-@heeding_signals(lambda: None)
+@heeding_signals()
 def sample(
     target: SampledTarget | StochasticTarget,
     method: Method[Any] | str = "auto",
@@ -152,10 +152,7 @@ def sample(
 
 
 def _with_prior_mass(run: Run, target: Any, seed: int, seconds: float | None) -> Run:
-    """The run with the mass of a prior that no statement tells, by a run on the prior alone.
-
-    The run itself is returned where that fails or does not end within the seconds.
-    """
+    """The run with the mass of its prior by a run on that alone, if it ends within the seconds."""
     options: Options = {"seed": seed, "engine": "embedded", "progress": False}
     if seconds is not None:
         options["max_seconds"] = max(seconds, 0.0)
@@ -224,13 +221,7 @@ def named_method(name: Any) -> Method[Any]:
 
 
 def method_with(name: str, settings: Mapping[str, Any]) -> Method[Any]:
-    """Return the method of this name with the given settings.
-
-    Raises
-    ------
-    SamplingError
-        There is no such method or setting, or a setting breaks its rule.
-    """
+    """The method of a name with settings; `SamplingError` if one is unknown or breaks its rule."""
     kind = type(named_method(name))
     known = [f.name for f in fields(kind)]
     for setting in settings:
@@ -372,10 +363,7 @@ def _check_target(method: Method[Any], target: Any) -> None:
 
 
 def _engine(engine: str | CmdStan, method: Method[Any], *, spread: bool) -> CmdStan | None:
-    """The CmdStan that the name stands for, or the given one; None for the embedded engine.
-
-    `spread` says whether an executor moves the chains.
-    """
+    """The CmdStan that the name stands for, or the given one; None for the embedded engine."""
     if engine in ("auto", "embedded"):
         return None
     if not method.by_nuts:

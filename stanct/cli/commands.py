@@ -219,13 +219,10 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def _finish(run: Run, options: argparse.Namespace) -> int:
-    """Save, report and print a run; return the exit status.
-
-    A signal that comes meanwhile leaves out what is not printed yet, but not log Z.
-    """
+    """Save, report and print a run, log Z also after a signal; return the exit status."""
     done: list[str] = []
     try:
-        with heeding_signals(lambda: None, last=True):
+        with heeding_signals(last=True):
             return _written(run, options, done)
     except (KeyboardInterrupt, SystemExit) as stop:
         if "printed" not in done and isinstance(run, EvidenceRun):
@@ -270,10 +267,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
 
 
 def _timing(run: Run, began: float, sampled: float) -> str:
-    """Where the time of the command went, also before and after the run.
-
-    The command began, and had the run, at these seconds of the monotonic clock.
-    """
+    """Where the time of the command went, which began, and had the run, at these times."""
     seconds = dict(run.timing["seconds"])
     before = sampled - began - run.provenance["seconds"]
     if before > 0:  # the run was made here

@@ -15,14 +15,10 @@ from stanct.work.interrupts import leave_with
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line; a wrong call exits with status 2.
 
-    Returns
-    -------
-    int
-        0 for success, 1 for an error (explained on stderr) or a fault that was found, 3 for a
-        result that failed a check under ``--strict``, 130 after an interrupt, 141 if the output was
-        no longer read. A wrong call exits with status 2.
+    0 is success, 1 an error or a fault that was found, 3 a failed check under ``--strict``, 130 an
+    interrupt, and 141 output that was no longer read.
     """
     try:
         try:

@@ -54,13 +54,7 @@ def largest_of(log_weights: Array) -> float:
 
 
 def read_archive(path: Path) -> dict[str, Array]:
-    """Read the arrays that `np.savez` wrote, by name; nothing is unpickled.
-
-    Raises
-    ------
-    OSError, ValueError, zipfile.BadZipFile
-        The file is no archive of numbers, or cannot be read.
-    """
+    """The arrays that `np.savez` wrote, by name; nothing is unpickled."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
@@ -84,13 +78,7 @@ def mapped(path: Path, dtype: Any, start: int, shape: tuple[int, ...]) -> Array:
 
 
 def mapped_file(path: Path) -> Array:
-    """Map the array of an ``.npy`` file, read-only; the file is not trusted.
-
-    Raises
-    ------
-    ValueError
-        The file holds no array of numbers in C order, or is not as long as it says.
-    """
+    """Map an ``.npy`` file, read-only; `ValueError` if it holds no numbers in C order."""
     shape, dtype, start = _described(path)
     return mapped(path, dtype, start, shape)
 
@@ -120,10 +108,7 @@ def columns(values: Array, first: int, count: int) -> Array:
 
 
 def whole_file(values: Array) -> tuple[Path, bool] | None:
-    """The ``.npy`` file of which an array maps all, and whether its first two axes are swapped.
-
-    None for an array in memory or of a part of a file, and where the file is gone.
-    """
+    """The ``.npy`` file that an array maps as a whole, and whether its first axes are swapped."""
     if not isinstance(values, np.memmap) or not is_mapped(values):
         return None
     path = Path(str(values.filename))
@@ -166,3 +151,8 @@ def _described(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
 def joined_rows(*parts: Mapping[str, Array]) -> dict[str, Array]:
     """Arrays of shape (chains, draws, ...) by name, of successive draws."""
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+def part_of(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """The arrays whose names begin with a prefix, which is left out."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -27,8 +27,7 @@ class OutOfTime(KeyboardInterrupt):
 class Deadline:
     """A time at which a run has to end, as `time.monotonic` counts seconds.
 
-    `seconds` is the time that the run may take, None for any. The deadline is `heard` once it has
-    ended something.
+    A run may take `seconds`, None for any. It is `heard` once it has ended something.
     """
 
     seconds: float | None = None
@@ -51,10 +50,7 @@ def _now() -> Deadline:
 
 @contextmanager
 def deadline(seconds: float | None, since: float | None = None) -> Iterator[Deadline]:
-    """End the body after this many seconds; with None, only when what is around it ends.
-
-    They count from now, or from `since`, a time that `time.monotonic` gave.
-    """
+    """End the body so many seconds after now, or after a monotonic time; None for never."""
     if seconds is None:
         yield _now()
         return

@@ -60,8 +60,7 @@ class StanctError(Exception):
 class ProgramError(StanctError):
     """The user's Stan program cannot be read, checked or transformed.
 
-    Path, line and column, counted from 1, are those of the user's own file. The excerpt is the
-    offending source line, shown with a caret under the column.
+    Path, line and column, from 1, are those of the user's file, and the excerpt is the line.
     """
 
     def __init__(

@@ -13,10 +13,7 @@ from stanct.common.errors import SamplingError, StanctError
 
 
 def resource_folder(name: str) -> Path:
-    """Return the folder `templates` or `stan_models`.
-
-    In a wheel the folder lies inside the package. In a checkout it lies beside the package.
-    """
+    """The folder `templates` or `stan_models`: in a wheel inside the package, or beside it."""
     package = Path(__file__).resolve().parent.parent
     for folder in (package / name, package.parent / name):
         if folder.is_dir():
@@ -77,13 +74,7 @@ def is_own(path: Path) -> bool:
 
 
 def make_own_folder(path: Path) -> None:
-    """Make a folder and what is missing above it; only this user can enter, whatever the umask.
-
-    Raises
-    ------
-    OSError
-        The folder cannot be made.
-    """
+    """Make a folder and what is missing above it; only this user can enter, whatever the umask."""
     missing = itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents))
     for folder in reversed([*missing]):
         folder.mkdir(mode=0o700, exist_ok=True)

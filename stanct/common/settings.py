@@ -46,12 +46,12 @@ MOST_COUNTED = 10**9
 
 
 class Rule(ABC):
-    """A condition that the value of a setting must satisfy."""
+    """A condition that the value of a setting must satisfy.
 
-    @property
-    @abstractmethod
-    def wanted(self) -> str:
-        """Description of what the setting must be, such as "a whole number of at least 1"."""
+    `wanted` describes what the setting must be, such as "a whole number of at least 1".
+    """
+
+    wanted: Any
 
     @abstractmethod
     def accepts(self, value: Any) -> bool:
@@ -70,9 +70,7 @@ class Rule(ABC):
 class Folder(Rule):
     """The path of a folder, which need not exist."""
 
-    @property
-    def wanted(self) -> str:
-        return "the path of a folder"
+    wanted = "the path of a folder"
 
     def accepts(self, value: Any) -> bool:
         return _unusable(value) is None
@@ -100,10 +98,7 @@ def check_page_file(file: str | os.PathLike[str]) -> Path:
 
 
 def closed(path: Path) -> str | None:
-    """Return why nothing new can be written at a path; None if something can, as far as is known.
-
-    A full disk shows only when the writing begins.
-    """
+    """Why nothing new can be written at a path; None if something can, as far as is known."""
     if path.exists() and os.access(path, os.W_OK):
         return None
     parent = next(p for p in path.absolute().parents if p.exists())
@@ -194,9 +189,7 @@ class Real(Rule):
 class Flag(Rule):
     """True or False."""
 
-    @property
-    def wanted(self) -> str:
-        return "True or False"
+    wanted = "True or False"
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, bool | np.bool_)
@@ -295,9 +288,7 @@ class Ladder(Rule):
 class Knots(Rule):
     """Pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0."""
 
-    @property
-    def wanted(self) -> str:
-        return "pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0"
+    wanted = "pairs (β, b) with β increasing from 0 to 1 and b = 0 at β = 0"
 
     def accepts(self, value: Any) -> bool:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
@@ -313,14 +304,10 @@ class Knots(Rule):
 
 @dataclass(frozen=True)
 class Instance(Rule):
-    """An object of type `kind`, described in error messages as `called`."""
+    """An object of type `kind`, described in error messages as what is wanted."""
 
     kind: Any
-    called: str
-
-    @property
-    def wanted(self) -> str:
-        return self.called
+    wanted: str
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, self.kind)

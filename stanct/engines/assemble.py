@@ -82,24 +82,14 @@ def assemble(
 ) -> Path:
     """Assemble a CmdStan home, in which a small model was compiled and run; return its folder.
 
-    Parameters
-    ----------
-    home
-        Folder of the home; by default the one in which cmdstanpy looks.
-    wheel
-        A wheel of httpstan that was already downloaded; its SHA-256 is checked all the same.
-    jobs
-        Parallel compilations; by default one per core, at most 4 (each takes 2 GB of memory).
-    replace
-        Build again even if a home of this version exists.
-    report
-        Called with one line at the start of each step, and every ten seconds within it.
+    By default it is the one in which cmdstanpy looks. The SHA-256 of a `wheel` that was already
+    downloaded is checked all the same. `jobs` compile at a time, by default one per core and at
+    most 4, as each takes 2 GB of memory. With `replace` it is built even if this version exists.
+    `report` gets a line at the start of each step, and every ten seconds within it.
 
-    Raises
-    ------
-    EngineError
-        There is no compiler or no make, the wheel cannot be downloaded or is not the right one, the
-        folder cannot be written, there is too little disk space, or the build fails.
+    Raises ------ EngineError There is no compiler or no make, the wheel cannot be downloaded or is
+    not the right one, the folder cannot be written, there is too little disk space, or the build
+    fails.
     """
     home = (home or default_home()).expanduser().absolute()
     if is_assembled(home) and is_current(home) and not replace:

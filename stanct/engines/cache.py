@@ -32,12 +32,8 @@ def kept(told: Iterable[str], name: str, build: Callable[[Path], None]) -> Path:
     """Return the compiled file that these texts determine from the cache; build it if needed.
 
     The file is built beside its final place, so that it exists only when it is finished. If two
-    processes build the same file at the same time, the first to finish wins.
-
-    Raises
-    ------
-    EngineError
-        The cache cannot be written, or another user could have written the file that is there.
+    processes build the same file at the same time, the first to finish wins. Raises `EngineError`
+    if the cache cannot be written, or another user could have written the file that is there.
     """
     folder = cache_folder() / hashlib.sha256("\0".join(told).encode()).hexdigest()[:24]
     file = folder / name

@@ -70,14 +70,9 @@ class CmdStan:
 
     @classmethod
     def here(cls, *, opencl: bool | tuple[int, int] = False) -> CmdStan:
-        """Return the engine with this machine's CmdStan.
+        """Return the engine with this machine's CmdStan; ``opencl=True`` is the first device.
 
-        With ``opencl=True`` it takes the first GPU, or else the first OpenCL device.
-
-        Raises
-        ------
-        EngineError
-            CmdStan, cmdstanpy or an OpenCL device is missing.
+        Raises `EngineError` if CmdStan, cmdstanpy or an OpenCL device is missing.
         """
         require_cmdstanpy()
         home = find()
@@ -88,11 +83,8 @@ class CmdStan:
     def compiled(self, source: str) -> Path:
         """Return the executable of a program, from the cache if it was built before.
 
-        Raises
-        ------
-        EngineError
-            stanc or the C++ compiler rejects the program; the error has its message. Or someone
-            else could have written the executable that is in the cache.
+        Raises `EngineError`, with the message, if stanc or the C++ compiler rejects the program, or
+        someone else could have written the executable that is in the cache.
         """
         flags = self._flags(source)
         optimise = self.optimise and not self.opencl
@@ -119,15 +111,9 @@ class CmdStan:
     ) -> Adapted:
         """Warm up NUTS chains: step size and diagonal metric by Stan's windows.
 
-        Parameters
-        ----------
-        recipe, positions : shape (chains, dimension)
-            A program whose parameters are all unconstrained, and starts.
-        shapes
-            Shape of each of the program's parameters by name, in their order. Parameters are
-            scalars, vectors and matrices.
-        seed
-            Chain c uses Stan's random stream of this seed and chain id c + 1.
+        All parameters of the program are unconstrained scalars, vectors and matrices, of `shapes`
+        by name in their order, and begin at `positions`, shape (chains, dimension). Chain c uses
+        Stan's random stream of the seed and chain id c + 1.
         """
         with self._run(
             recipe,
@@ -187,8 +173,7 @@ class CmdStan:
     ) -> tuple[DrawBlock, int]:
         """Run NUTS chains; return their draws and the gradients spent, warm-up included.
 
-        The parameters are as in `adapt`, but for `inits`, the values of the program's parameters
-        by name at which each chain begins.
+        `inits` are the values of the program's parameters by name at which each chain begins.
         """
         with self._run(
             recipe,
@@ -289,30 +274,21 @@ def _terminate(processes: list[int]) -> None:
     time.sleep(0.05)
 
 
-def _processes(argument: str, *, part: bool = False) -> list[int]:
-    """Other processes with an argument, or with one of which this is a part."""
-    return [
-        process
-        for process, words in _commands()
-        if process != os.getpid() and (argument in words or (part and argument in "\0".join(words)))
-    ]
-
-
-def _commands() -> Iterator[tuple[int, list[str]]]:
-    """Processes with their arguments, where the system lists them under /proc or by `ps`."""
-    if Path("/proc/self/cmdline").exists():
-        for place in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                yield (
-                    int(place.parent.name),
-                    place.read_bytes().decode(errors="replace").split("\0"),
-                )
-        return
+def _processes(text: str) -> list[int]:
+    """Other processes with a text in their arguments, as /proc or `ps` tells."""
+    found = list[tuple[int, str]]()
     with contextlib.suppress(OSError):
-        listed = subprocess.run(["ps", "-Aww", "-o", "pid=,args="], capture_output=True, text=True)
-        for line in listed.stdout.splitlines():
-            process, *words = line.split()
-            yield int(process), words
+        if Path("/proc/self/cmdline").exists():
+            for place in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    told = place.read_bytes().decode(errors="replace")
+                    found.append((int(place.parent.name), told))
+        else:
+            command = ["ps", "-Aww", "-o", "pid=,args="]
+            listed = subprocess.run(command, capture_output=True, text=True).stdout
+            lines = (line.split(maxsplit=1) for line in listed.splitlines())
+            found += [(int(process), *told) for process, *told in lines if told]
+    return [process for process, told in found if text in told and process != os.getpid()]
 
 
 def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:
@@ -323,7 +299,7 @@ def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:
             result(built)
         except KeyboardInterrupt as stop:
             while not built.done():  # another try may follow the first
-                _terminate(_processes(workshop.name, part=True))
+                _terminate(_processes(workshop.name))
             stop.add_note("CmdStan was compiling a program, which takes about a minute once.")
             raise
 

@@ -21,7 +21,6 @@ import signal
 import socket
 import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,7 +47,6 @@ STATISTICS: tuple[str, ...] = tuple(stanli.SAMPLER_COLUMNS)
 
 # The compiler inside the engine is one OCaml runtime, which serves one thread at a time.
 _compiler_lock = threading.Lock()
-_compiled: OrderedDict[str, str] = OrderedDict()
 
 
 class CompilerMessageError(Exception):
@@ -59,15 +57,8 @@ class CompilerMessageError(Exception):
 class Recipe:
     """Program text and data of a model, from which any process can rebuild it.
 
-    Attributes
-    ----------
-    source, data
-        Stan program, includes resolved, and JSON text of the data block's variables.
-    constant
-        Constant that is added to the program's log density.
-    home
-        Folder of the CmdStan that compiles the program's log density; empty for the embedded
-        engine.
+    Includes are resolved, and data are JSON text. The constant is added to the log density. `home`
+    is the folder of the CmdStan that compiles the density; empty for the embedded engine.
     """
 
     source: str = field(repr=False)
@@ -101,14 +92,7 @@ class Nuts:
 
 @dataclass(frozen=True)
 class Adapted:
-    """Result of the warm-up of several chains.
-
-    Attributes
-    ----------
-    step_size : shape (chains,)
-    inv_metric, position : shape (chains, dimension)
-        Diagonals of the inverse metrics, and last unconstrained points.
-    """
+    """Step sizes, shape (chains,), diagonals of inverse metrics and last points, (chains, D)."""
 
     step_size: Array
     inv_metric: Array
@@ -120,12 +104,7 @@ class Adapted:
 class DrawBlock:
     """Consecutive draws of several chains.
 
-    Attributes
-    ----------
-    variables
-        Parameters, transformed parameters and generated quantities, shape (chains, draws, ...).
-    statistics
-        NUTS statistics by name, each of shape (chains, draws).
+    `variables` have shape (chains, draws, ...), and the NUTS statistics (chains, draws).
     """
 
     variables: dict[str, Array]
@@ -153,14 +132,9 @@ def versions() -> dict[str, str]:
 def runnable(source: str) -> str:
     """Compile a program, as `compile_program` does, with what the engine needs to run it rightly.
 
-    The generated text stays as the user reads it, and CmdStan needs none of it.
-
-    Raises
-    ------
-    CompilerMessageError
-        The program is not legal Stan.
-    RuntimeError
-        The program would end the process.
+    Raises `CompilerMessageError` for a program that is not legal Stan, and `RuntimeError` for one
+    that would end the process. The generated text stays as the user reads it, and CmdStan needs
+    none of it.
     """
     mir = compile_program(source)  # says what is wrong with the text itself
     fatal = named_density_of_data(source)
@@ -175,34 +149,24 @@ def runnable(source: str) -> str:
         return mir
 
 
+@functools.lru_cache(maxsize=64)
 def compile_program(source: str) -> str:
     """Compile a program with stanc and return its intermediate code; results are cached.
 
-    Raises
-    ------
-    CompilerMessageError
-        The program is not legal Stan; the text is stanc's message, with its line and caret.
+    Raises `CompilerMessageError` with stanc's message, its line and caret.
     """
     with _compiler_lock:
-        if source not in _compiled:
-            try:
-                _compiled[source] = plainly_named(stanli.stan_to_mir(source))
-            except RuntimeError as cause:
-                raise CompilerMessageError(str(cause).strip()) from cause
-            while len(_compiled) > 64:
-                _compiled.popitem(last=False)
-        return _compiled[source]
+        try:
+            return plainly_named(stanli.stan_to_mir(source))
+        except RuntimeError as cause:
+            raise CompilerMessageError(str(cause).strip()) from cause
 
 
 def warning(recipe: Recipe) -> str:
     """Return what the engine says of a program that it can run in part; empty if it runs all.
 
-    Raises
-    ------
-    CompilerMessageError
-        The program is not legal Stan.
-    RuntimeError
-        The engine cannot run the program, or rejects the data.
+    Raises `CompilerMessageError` for a program that is not legal Stan, and `RuntimeError` if the
+    engine cannot run it, or rejects the data.
     """
     mir = runnable(recipe.source)
     with warnings.catch_warnings(record=True) as caught:
@@ -211,23 +175,18 @@ def warning(recipe: Recipe) -> str:
     return "\n".join(str(one.message) for one in caught)
 
 
+def _model(recipe: Recipe) -> Any:
+    mir = runnable(recipe.source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return stanli.Model(mir=mir, data=recipe.data)
+
+
 class _Models(threading.local):
     """The last four models of this thread; a handle must not be used by two calls at once."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[str, Any] = OrderedDict()
-
-    def get(self, recipe: Recipe) -> Any:
-        model = self.kept.pop(recipe.key, None)
-        if model is None:
-            mir = runnable(recipe.source)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                model = stanli.Model(mir=mir, data=recipe.data)
-        self.kept[recipe.key] = model
-        while len(self.kept) > 4:
-            self.kept.popitem(last=False)
-        return model
+        self.get = functools.lru_cache(maxsize=4)(_model)
 
 
 _models = _Models()

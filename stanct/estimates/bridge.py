@@ -43,14 +43,8 @@ class Bridge:
     """Meng & Wong's (1996) optimal bridge between draws of p and of a normalised q.
 
     With s₁ the share of p's effective draws, Z solves Z = mean_q[f_q] / mean_p[f_p], where
-    f_q = r / (s₁ r + s₀ Z), f_p = 1 / (s₁ r + s₀ Z) and r = p/q. Both are bounded.
-
-    Parameters
-    ----------
-    log_ratio : shape (chains, draws)
-        log p − log q at draws of p, in the order of the chains.
-    base_log_ratio : shape (base draws,)
-        log p − log q at independent draws of q; −inf where p vanishes.
+    f_q = r / (s₁ r + s₀ Z), f_p = 1 / (s₁ r + s₀ Z) and r = p/q. Both are bounded. log r has shape
+    (chains, draws) at draws of p, and (base draws,) at those of q, where it is −inf if p vanishes.
     """
 
     log_ratio: Array
@@ -159,15 +153,10 @@ def score_error(z: Array, gradients: Array) -> tuple[float, float]:
     """How far draws are from Stein's identities, in standard errors, and what is allowed.
 
     E[∂_j log p] = 0, E[z_i ∂_j log p] = −δ_ij, and E[f ∂_j log p + ∂_j f] = 0 with the squares and
-    products z_i² and z_i z_j for f, hold for draws of p, whatever p is, and fail for those of an
+    products z_i² and z_i z_j for f, hold for draws z of p, whatever p is, and fail for those of an
     approximation (Stein 1972). They, and the mean of those of the second kind on the diagonal, are
-    compared by means of `BLOCKS` stretches of each chain. One of ten thousand right fits is
-    farther off than the second number.
-
-    Parameters
-    ----------
-    z, gradients : shape (chains, draws, D)
-        Draws, and the gradients of log p with respect to them.
+    compared by means of `BLOCKS` stretches of each chain. One of ten thousand right fits is farther
+    off than the second number. Draws and gradients have shape (chains, draws, D).
     """
     chains, draws, dimension = z.shape
     length = draws // BLOCKS

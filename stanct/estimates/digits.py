@@ -12,11 +12,11 @@ MOST = 6
 LARGE = 1e6
 
 
-def decimals(error: float) -> int:
-    """Decimals that show two digits of an error; 4 at least, and for one that is not finite."""
+def decimals(error: float, least: int = 4) -> int:
+    """Decimals that show two digits of an error, and so many for one that is not finite."""
     if not 0 < error < np.inf:
-        return 4
-    return int(np.clip(1 - np.floor(np.log10(error)), 4, MOST))
+        return least
+    return int(np.clip(1 - np.floor(np.log10(error)), least, MOST))
 
 
 def shown(error: float, places: int) -> str:
@@ -32,16 +32,11 @@ def log_z_in_words(log_z: float, error: float, of: str = "Z") -> str:
     return f"log {of} = {log_z:.{places}f} ± {shown(error, places)}"
 
 
-def digits_of(error: float) -> int:
-    """The decimals that show two digits of a standard error above 0."""
-    return int(np.clip(1 - np.floor(np.log10(error)), 0, MOST))
-
-
 def with_error(value: float, error: float) -> str:
     """A value ± its error, with two digits of the error and as many decimals of the value."""
     if not (0 < error < LARGE and np.isfinite(value)):
         return f"{value:.6g} ± {error:.2g}"
-    places = digits_of(error)
+    places = decimals(error, 0)
     return f"{value:.{places}f} ± {shown(error, places)}"
 
 

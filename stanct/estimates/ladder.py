@@ -39,10 +39,14 @@ class LadderEstimator:
     betas: Array
     delta: Array
 
+    def _sides(self, delta: Array, k: int) -> tuple[Array, Array]:
+        """ℓ at the draws of rungs k and k + 1."""
+        width = self.betas[k + 1] - self.betas[k]
+        return -width * delta[..., k], -width * delta[..., k + 1]
+
     def _log_ratios(self, delta: Array, k: int, way: str) -> float:
         """log z_{k+1} − log z_k from δ of shape (..., K)."""
-        width = self.betas[k + 1] - self.betas[k]
-        up, down = -width * delta[..., k].ravel(), -width * delta[..., k + 1].ravel()
+        up, down = (side.ravel() for side in self._sides(delta, k))
         if way == "forward":
             return float(log_sum_exp(up) - np.log(up.size))
         if way == "backward":
@@ -63,9 +67,7 @@ class LadderEstimator:
         """First-order contribution of each scan to each step, shape (chains, scans, K − 1)."""
         result = np.empty((*self.delta.shape[:2], self.betas.size - 1))
         for k, step in enumerate(self.steps[way]):
-            width = self.betas[k + 1] - self.betas[k]
-            up = -width * self.delta[..., k] - step
-            down = -width * self.delta[..., k + 1] - step
+            up, down = (side - step for side in self._sides(self.delta, k))
             if way == "forward":
                 result[..., k] = np.exp(up) - 1
             elif way == "backward":
@@ -110,8 +112,8 @@ class LadderEstimator:
         """The heaviest tail of the terms of any step; those of bridges are at most 1."""
         found = []
         for k, step in enumerate(self.steps[way]):
-            width = self.betas[k + 1] - self.betas[k]
-            up, down = -width * self.delta[..., k] - step, width * self.delta[..., k + 1] + step
+            up, down = (side - step for side in self._sides(self.delta, k))
+            down = -down
             if way == "bridge":
                 up, down = (-np.logaddexp(0.0, -terms) for terms in (up, down))
             found += [Tail.of(up)] * (way != "backward") + [Tail.of(down)] * (way != "forward")

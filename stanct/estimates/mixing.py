@@ -56,14 +56,9 @@ def r_hat(values: Array, weights: Array | None = None) -> float:
 class Mixing(NamedTuple):
     """How well the chains moved through one scalar.
 
-    Attributes
-    ----------
-    bulk
-        Independent draws of the density that would tell the mean of the ranks as precisely.
-    tail
-        Those that would tell the 5 % or the 95 % quantile, whichever is known less well.
-    r_hat
-        Rank-normalised split R̂; NaN for a constant. 1 means that the chains agree.
+    `bulk` and `tail` are the independent draws of the density that would tell the mean of the
+    ranks, or the 5 % or 95 % quantile that is known less well, as precisely. `r_hat` is
+    rank-normalised split R̂: 1 means that the chains agree; NaN for a constant.
     """
 
     bulk: float

@@ -10,6 +10,7 @@ import numpy as np
 from stanct.common.arrays import MOST_AT_ONCE, Array, forget, log_sum_exp
 from stanct.estimates.averages import expectation
 from stanct.estimates.path import Evidence
+from stanct.estimates.tours import Tours
 
 # Draws without which no mean is left out, and how much less weight lies around one that is.
 FEWEST, EMPTY = 100, 0.02
@@ -46,21 +47,23 @@ def mode_columns(
     unwhiten: Callable[[Array], Array],
     log_weights: Array,
     evidence: Evidence | None,
+    copies: int = 1,
+    *,
+    tours: Tours | None = None,
 ) -> dict[str, Array]:
-    """Weights and local evidences of the modes, in their order; the arguments are `mode_shares`'.
+    """Weights and local evidences of the modes, in their order.
 
-    Returns
-    -------
-    dict
-        Columns of a table with a row for each mode: `weight` and its `std_error`; `log_z`, the log
-        of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
-        pilots' estimate; `pilot_weight`, its share of all modes' mass, or of the run's if that is
-        more by two standard errors; and `chains`, the number of chains with at least a tenth of the
-        mode's weight.
+    The first arguments are `mode_shares`', and the last are `expectation`'s.
+
+    The columns of a table with a row for each mode are `weight` and its `std_error`; `log_z`, the
+    log of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
+    pilots' estimate; `pilot_weight`, its share of all modes' mass, or of the run's if that is more
+    by two standard errors; and `chains`, the number of chains with at least a tenth of the mode's
+    weight.
     """
     share = mode_shares(survey, z, unwhiten, log_weights)
     pilots = np.array(survey["log_evidence"])
-    found = expectation(share, log_weights, 1.0)
+    found = expectation(share, log_weights, 1.0, copies, tours=tours)
     weights = np.exp(log_weights - log_weights.max())
     total = np.maximum(weights.sum(axis=1), 1e-300)[:, None]
     by_chain = np.einsum("cd,cdk->ck", weights, share) / total

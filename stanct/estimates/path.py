@@ -105,18 +105,10 @@ class Evidence:
         cls, log_z: float, by_chain: Array, method: str, *, within: float, size: float,
         between: float | None = None, base: float = 0.0, tail: Tail = NO_TAIL, rounded: bool = True,
     ) -> Self:  # fmt: skip
-        """The estimate with the errors of its parts.
+        """The estimate with the errors of its parts, and the estimates from single chains.
 
-        Parameters
-        ----------
-        by_chain : shape (chains,)
-            The estimates from single chains.
-        within, between, base
-            Standard errors; `between` is by default that of `by_chain`.
-        size
-            Effective number of draws.
-        rounded
-            Whether the error is at least that of rounding.
+        The error `between` chains is by default that of `by_chain`. The whole error is at least
+        that of rounding, if it is `rounded`.
         """
         between = float(between_error(by_chain)) if between is None else between
         error = float(np.hypot(np.fmax(within, between), base))
@@ -217,32 +209,21 @@ class Curve:
     std_error: Array
 
     def __repr__(self) -> str:
+        slope = float(np.diff(self.log_z)[0] / np.diff(self.beta)[0])
         return (
             f"Curve of {self.beta.size} points: log z(1) = {self.log_z[-1]:.4f} ± "
-            f"{self.std_error[-1]:.4f}, deepest slope {self._steepest:.3g} at β = 0"
+            f"{self.std_error[-1]:.4f}, deepest slope {slope:.3g} at β = 0"
         )
-
-    @property
-    def _steepest(self) -> float:
-        return float(np.diff(self.log_z)[0] / np.diff(self.beta)[0])
 
 
 @dataclass(frozen=True)
 class PathEstimator:
     """Estimates everything along the path from draws of one frozen tempered chain.
 
-    Parameters
-    ----------
-    delta : shape (chains, draws)
-        δ = φ − ψ of every draw; +inf only for draws at β = 0.
-    base_delta : shape (base draws,)
-        δ of independent draws of the base, +inf where the target vanishes; empty for the
-        Rao–Blackwell estimator.
-    bias
-        The bias under which the chain ran, of a continuous path or of a ladder.
-    tours
-        The tours of the chain, if it regenerates. The error is then at least that of their totals,
-        and wider where few tours make it up.
+    δ = φ − ψ of the draws, shape (chains, draws), is +inf only at β = 0. That of independent draws
+    of the base, shape (base draws,), is +inf where the target vanishes, and empty for the
+    Rao–Blackwell estimator. If the chain regenerates, its error is at least that of the totals of
+    its `tours`, and wider where few of them make it up.
     """
 
     delta: Array
@@ -397,19 +378,9 @@ class PathEstimator:
         """Mean and variance of δ at each value of `beta`, on the target's support.
 
         Draws whose δ is farther than `BEYOND` from the median count as outside. They have no weight
-        where β is not 0, and at β = 0 one of them would decide both moments alone.
-
-        The mean is −d log z/dβ. The square root of the variance is the speed of the path, whose
-        integral over β is the thermodynamic length.
-
-        Parameters
-        ----------
-        beta : shape (points,)
-
-        Raises
-        ------
-        SamplingError
-            The target vanishes at all draws.
+        where β is not 0, and at β = 0 one of them would decide both moments alone. The mean is −d
+        log z/dβ. The square root of the variance is the speed of the path, whose integral over β is
+        the thermodynamic length. Raises `SamplingError` if the target vanishes at all draws.
         """
         log_g, delta = self._weighted_deltas()
         finite = delta[np.isfinite(delta)]

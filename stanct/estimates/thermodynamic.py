@@ -30,28 +30,17 @@ STRATA, FEWEST = 100, 20
 def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidence:
     """Log Z by thermodynamic integration along the draws of a continuous path or of a ladder.
 
-    The Rao–Blackwell curve s(β) of E_β[δ] is integrated on its own. The difference δ − s(β) is
-    averaged over strata of draws with neighbouring β, or over rungs, and integrated over those. The
-    curve s only smooths, and its own error cancels. On a ladder, the widths are those of the
-    trapezoidal rule. The error of the discretisation is the change of the result when strata are
-    joined in pairs.
+    β of each draw has shape (chains, draws). The Rao–Blackwell curve s(β) of E_β[δ] is integrated
+    on its own. The difference δ − s(β) is averaged over strata of draws with neighbouring β, or
+    over rungs, and integrated over those. The curve s only smooths, and its own error cancels. On a
+    ladder, the widths are those of the trapezoidal rule. The error of the discretisation is the
+    change of the result when strata are joined in pairs.
 
     Draws in the first stratum of a continuous path, or on the first rung, tell nothing: near β = 0,
     δ has a heavy tail where the base is wider than the target, and its mean need not even exist. Up
     to the end of the stratum, or up to the second rung, the Rao–Blackwell estimate of log z stands
-    in place of the integral, and its error is added.
-
-    Parameters
-    ----------
-    beta : shape (chains, draws)
-        β at which each draw was made.
-
-    Returns
-    -------
-    Evidence
-        `std_error` combines the larger of the within-chain and between-chain errors with the errors
-        of the discretisation and of q(S), the base's mass inside the target's support. Without
-        draws at β > 0, log Z is NaN and its error infinite.
+    in place of the integral, and its error is added, as is that of q(S), the base's mass inside the
+    target's support. Without draws at β > 0, log Z is NaN and its error infinite.
     """
     bias, inside = estimator.bias, np.isfinite(estimator.delta)
     if isinstance(bias, LadderBias):
@@ -70,8 +59,9 @@ def path_integral(estimator: PathEstimator, beta: Array, method: str) -> Evidenc
         labels, widths = _quantile_strata(beta, inside, count)
         start, widths[0] = float(widths[0]), 0.0
         # The same strata, joined in pairs from the second on.
-        joined, wide = np.maximum(labels - 1, 0) // 2 + (labels > 0), _paired(widths[1:])
-        wide, kept = np.append(0.0, wide), inside
+        joined, wide = np.maximum(labels - 1, 0) // 2 + (labels > 0), widths[1:]
+        wide = np.append(0.0, np.add.reduceat(wide, np.arange(0, wide.size, 2)))
+        kept = inside
     grid = np.unique(np.append(beta_grid(GRID), start))
     grid = grid[grid >= start]
     slope, _ = estimator.delta_moments(grid)
@@ -153,11 +143,6 @@ def _quantile_strata(beta: Array, kept: Array, count: int) -> tuple[Array, Array
     edges = np.quantile(beta[kept], np.linspace(0, 1, count + 1))
     edges[0], edges[-1] = 0.0, 1.0
     return np.clip(np.searchsorted(edges, beta, side="right") - 1, 0, count - 1), np.diff(edges)
-
-
-def _paired(widths: Array) -> Array:
-    """The widths of strata joined in pairs; an odd last one stays alone."""
-    return np.add.reduceat(widths, np.arange(0, widths.size, 2))
 
 
 def _trapezoid(betas: Array) -> Array:

@@ -25,14 +25,8 @@ class Schedule(NamedTuple):
 class Population(NamedTuple):
     """A block of particles, updated in place.
 
-    Attributes
-    ----------
-    z, gradient : shape (n, D)
-        Whitened positions and ∇v there.
-    value : shape (n, 1)
-        v(z); −inf where the target vanishes.
-    log_weights : shape (n,)
-        Log importance weights, natural log.
+    Whitened `z` and ∇v there, shape (n, D); v, (n, 1), −inf where the target vanishes;
+    `log_weights`.
     """
 
     z: Array
@@ -74,8 +68,8 @@ def anneal(
 ) -> None:
     """Take every particle of a block from the first β of a schedule along to the last.
 
-    The log weight of a particle grows by −(β_{n+1} − β_n) δ before the particle moves at β_{n+1}
-    ([GS] 10). A particle outside the target's support has weight zero and does not move.
+    Its log weight grows by −(β_{n+1} − β_n) δ before it moves at β_{n+1} ([GS] 10). Outside the
+    target's support it has weight zero and does not move.
     """
     problem, population, mover = borrowed(problem), borrowed(population), borrowed(mover)
     schedule, rng, tally = borrowed(schedule), borrowed(rng), borrowed(tally)

@@ -47,16 +47,9 @@ _PLAIN, _TRANSPOSED = np.array([False, True])
 
 
 class Hill(NamedTuple):
-    """What an ascent climbs.
+    """What an ascent climbs: a density, see `Density.address`, in z with x = start + R z.
 
-    Attributes
-    ----------
-    call, handle
-        The density; see `stanct.targets.density.Density.address`.
-    start : shape (D,)
-        Where z = 0.
-    root : shape (D, D) or (1, D)
-        R, or its diagonal.
+    `root`, shape (D, D) or (1, D), is R or its diagonal.
     """
 
     call: Any
@@ -77,8 +70,7 @@ def make_ascent(dimension: int) -> tuple[Array, Array]:
 def ascend(hill: Hill, vectors: Array, numbers: Array, gradients: int) -> bool:
     """Go on with an ascent for so many gradients at most; return whether it has ended.
 
-    An ascent whose start is rejected ends at once, with a value of −inf. `vectors` and `numbers`,
-    as `make_ascent` returns them, are updated in place.
+    Where the start is rejected it ends at once, with a value of −inf. Arrays are updated in place.
     """
     for _ in range(gradients):
         numbers[SPENT] += 1

@@ -15,18 +15,10 @@ from stanct.kernels.hmc import Phase
 
 
 class Flow(NamedTuple):
-    """Settings of a contact flow.
+    """Settings of a contact flow, dβ/ds = rate (β + offset) |p|².
 
-    Attributes
-    ----------
-    rate, offset
-        dβ/ds = rate (β + offset) |p|².
-    step
-        Largest time step in whitened coordinates.
-    refresh
-        Time between momentum resamplings; infinite for none.
-    nodes, means : shape (K,)
-        Nodes of β, and E_β[δ] at the nodes.
+    `step` is the largest time step, `refresh` the time between momentum resamplings, infinite for
+    none, and `means`, shape (K,), are E_β[δ] at `nodes` of β.
     """
 
     rate: float
@@ -47,10 +39,7 @@ class Level(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """A requested step: the initial β, the time, and the β that the step must not pass.
-
-    A positive `time` cools towards the target; a negative one heats.
-    """
+    """A requested step: its β, the time, negative to heat, and the β that it must not pass."""
 
     beta: float
     time: float
@@ -60,17 +49,11 @@ class Leg(NamedTuple):
 class Swarm(NamedTuple):
     """A block of trajectories of a contact flow with its records, updated in place.
 
-    Attributes
-    ----------
-    z, gradient, momentum : shape (T, D)
-    value : shape (T, 1)
-    totals : shape (T, 4)
-        H₀ (NaN before the start), log Jacobian, time since the momentum was drawn, steps.
-    delta, kinetic, flow_log_z, log_weights : shape (T, K)
-        Values at the nodes: δ; T = ½ |p|²; −(T + V_B + β δ + H₀); and that plus the log Jacobian.
-        NaN where a trajectory has not been, −∞ for the weights.
-    counts : shape (5,)
-        Gradients, momentum resamplings, and trajectories that stalled, left the support, diverged.
+    `z`, `gradient`, `momentum`, shape (T, D), and `value`, (T, 1). `totals`, (T, 4): H₀ (NaN before
+    the start), log Jacobian, time since the momentum was drawn, steps. At nodes, (T, K): `delta`, ½
+    |p|², −(T + V_B + β δ + H₀), and that plus the log Jacobian; NaN, or −∞ for weights, where a
+    trajectory has not been. `counts`, (5,): gradients, resamplings, and trajectories that stalled,
+    left or diverged.
     """
 
     z: Array
@@ -107,10 +90,7 @@ def make_swarm(z: Array, nodes: int) -> Swarm:
 
 @inlined
 def _friction(flow: Flow, level: Level, time: float) -> tuple[float, float, float]:
-    """Return a, e^{−a t} and (1 − e^{−a t}) / a for ṗ = −β∇δ − a p.
-
-    a = rate (β + offset) (δ − E).
-    """
+    """Return a, e^{−a t} and (1 − e^{−a t}) / a for ṗ = −β∇δ − a p."""
     a = flow.rate * (level.beta + flow.offset) * (level.delta - level.expected)
     small = abs(a * time) < 1e-8
     return a, math.exp(-a * time), time if small else -math.expm1(-a * time) / a
@@ -118,10 +98,7 @@ def _friction(flow: Flow, level: Level, time: float) -> tuple[float, float, floa
 
 @compiled
 def _contact_kick(flow: Flow, phase: Phase, level: Level, time: float, first: bool) -> float:
-    """Apply the kicks of half a contact step in place and return their log Jacobian.
-
-    The base's force acts before the exact flow of the rest if `first`, and after it otherwise.
-    """
+    """Kick for half a step, by the base first or last, and return the log Jacobian."""
     z, momentum, gradient = phase.z, phase.momentum, phase.gradient
     a, decay, reach = _friction(flow, level, time)
     for i in range(z.size):
@@ -135,11 +112,7 @@ def _contact_kick(flow: Flow, phase: Phase, level: Level, time: float, first: bo
 
 @compiled
 def _landing_time(flow: Flow, phase: Phase, level: Level, leg: Leg) -> float:
-    """Return the whole time step, or the part of it after which β lands on the limit.
-
-    β moves by the momentum after the first kicks. Six inner products give the square of that
-    momentum for any step, so no gradient is spent.
-    """
+    """The time step, or the part after which β lands on the limit, by six inner products."""
     z, momentum, gradient = phase.z, phase.momentum, phase.gradient
     beta, time, limit = leg.beta, leg.time, leg.limit
     zz = zp = pp = zd = pd = dd = 0.0
@@ -183,11 +156,10 @@ def expected_at(flow: Flow, beta: float) -> float:
 def contact_step(
     problem: Problem, flow: Flow, phase: Phase, leg: Leg, scratch: Scratch
 ) -> tuple[int, float, float, float]:
-    """Take one step of the contact Hamiltonian flow ([AMC] Algorithm 1) in place.
+    """Take one symmetric step of the contact Hamiltonian flow ([AMC] Algorithm 1) in place.
 
-    The step is symmetric (kicks, drift, kicks), so a step of the opposite time undoes it. It is
-    shortened where β would pass the limit. Returned are OK, REJECTED or DIVERGED; β after the step;
-    the time that the step took; and its log Jacobian in (z, p, log(β + offset)).
+    It is shortened where β would pass the limit. Returned are OK, REJECTED or DIVERGED; the new β;
+    the time that it took; and its log Jacobian in (z, p, log(β + offset)).
     """
     z, momentum, value, beta = phase.z, phase.momentum, phase.value, leg.beta
     delta = delta_of(problem, value[0], z, scratch)
@@ -214,10 +186,7 @@ def contact_step(
 
 @compiled
 def flux_momentum(momentum: Array, rng: np.random.Generator) -> None:
-    """Draw p from the density ∝ |p|² N(p) of trajectories that cross a level of β.
-
-    |p|² then has a χ² distribution with D + 2 degrees of freedom.
-    """
+    """Draw p ∝ |p|² N(p) at a level of β: |p|² is χ² with D + 2 degrees of freedom."""
     squared = 0.0
     for i in range(momentum.size):
         momentum[i] = rng.standard_normal()
@@ -237,9 +206,7 @@ def contact_flow(
 ) -> None:
     """Move every trajectory of a swarm from the first node of `span` to the last, up or down.
 
-    The swarm's records are filled at the nodes on the way. A trajectory is lost if it leaves the
-    support, diverges, or has not arrived after `flow.max_steps` steps. Its log weight is −∞ from
-    there on.
+    One that leaves the support, diverges, or stalls has a log weight of −∞ from there on.
     """
     problem, flow = borrowed(problem), borrowed(flow)
     swarm, rng, scratch = borrowed(swarm), borrowed(rng), borrowed(scratch)

@@ -40,16 +40,7 @@ class CallableDensity(Protocol):
 class Components(NamedTuple):
     """A mixture Σ_k π_k N(a_k, A_k A_kᵀ) in whitened coordinates; K = 0 is the standard normal.
 
-    Attributes
-    ----------
-    share : shape (K,)
-        π_k.
-    log_weight : shape (K,)
-        log π_k − log det A_k.
-    place : shape (K, D)
-        a_k.
-    root, inverse : shape (K, D, D)
-        A_k and its inverse, lower triangular.
+    π_k, log π_k − log det A_k, a_k, and lower triangular A_k with its inverse, shape (K, D, D).
     """
 
     share: Array
@@ -60,25 +51,12 @@ class Components(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A density and a base in the form that compiled code takes.
+    """A density and a base in the form that compiled code takes; valid while the density lives.
 
-    A problem is valid as long as the density from which it was made lives.
-
-    Attributes
-    ----------
-    call, handle
-        The C function and its first argument.
-    mean : shape (D,)
-        m.
-    lower : shape (D, D)
-        L if it is triangular; shape (0, 0) if it is diagonal plus low rank.
-    diagonal, factors, stretch : shapes (D,), (r, D) and (r,)
-        L = diag(d) (I + Σ_j stretch_j u_j u_jᵀ) with the rows u_j of `factors`.
-    added
-        Constant that is added to the value of the C function to give the log density of z: log det
-        L plus the density's constant.
-    components
-        Mixture components in whitened coordinates; none for the standard normal.
+    `call` is the C function, with `handle`. `mean` is m, shape (D,). `lower`, (D, D), is a
+    triangular L, or of shape (0, 0) for L = diag(d) (I + Σ_j stretch_j u_j u_jᵀ) with the rows u_j
+    of `factors`, (r, D). `added` to the function's value gives the log density of z. No
+    `components` stand for the standard normal.
     """
 
     call: Any
@@ -95,27 +73,12 @@ class Problem(NamedTuple):
 class Extended(NamedTuple):
     """The joint or pseudo-extended density over w = (z_1, …, z_N, u_1, …, u_N).
 
-    β_i = low + (high − low) logistic(u_i), with bounds 0 and 1 on the path from the base.
-
-    Attributes
-    ----------
-    handover
-        Whether the density is multiplied by Σ_i w_i / N, so that one of the copies follows the
-        target.
-    fixed : shape (N,)
-        Fixed β_i; shape (0,) if the β_i are estimated.
-    knots, value, path : shape (K,)
-        Knots of β, and at the knots b(β) and the log prior density of β minus b(β).
-    room : shape (N,)
-        For the evaluation.
-    masses : shape (K,)
-        For the law of β.
-    atom
-        p₀, the weight of β = 0 against all other β; only without hand-overs. The density itself is
-        that of the other β.
-    from_base
-        Whether copies follow the path from the base. Otherwise they follow powers of the target in
-        the user's unconstrained coordinates, with 1 in place of the base's density.
+    β_i = low + (high − low) logistic(u_i), or `fixed`, shape (N,). With `handover`, the density is
+    multiplied by Σ_i w_i / N, so that one of the copies follows the target. At `knots`, (K,),
+    `value` is b(β), and `path` the log prior of β minus b. `room`, (N,), and `masses`, (K,), are
+    working memory. `atom` is p₀, the weight of β = 0 without hand-overs; the density is that of the
+    other β. Unless `from_base`, copies follow powers of the target, with 1 in place of the base's
+    density.
     """
 
     problem: Problem
@@ -179,10 +142,7 @@ def _make_components(base: Base) -> Components:
 def make_extended(
     density: CallableDensity, base: Base, bias: Bias | CopyBias, copies: int, fixed: Array
 ) -> Extended:
-    """Join a density, a base and a bias; a `CopyBias` makes the density pseudo-extended.
-
-    With a `PowerBias` the base is a choice of coordinates alone.
-    """
+    """Join density, base and bias; with a `PowerBias`, the base is a choice of coordinates."""
     handover = isinstance(bias, CopyBias)
     path = bias.log_prior - bias.value if handover else -bias.value
     problem = make_problem(density, base)

@@ -204,10 +204,7 @@ def _low_rank(factors: Array, stretch: Array, vector: Array) -> None:
 
 @summed
 def _standardised(inverse: Array, centred: Array, offset: Array, most: float) -> float:
-    """Put inverse · centred into `offset`; return its squared length, or −1 once that is > `most`.
-
-    Few components of a mixture count at a point, and the first rows tell which.
-    """
+    """Put inverse · centred into `offset`; return its squared length, −1 once that is > `most`."""
     square, i = 0.0, 0
     while i + 4 <= centred.size:
         one = two = three = four = 0.0

@@ -71,15 +71,8 @@ class StepTable(NamedTuple):
 class Moves(NamedTuple):
     """Settings of transitions.
 
-    Attributes
-    ----------
-    path_length
-        Mean integration time of a trajectory in whitened coordinates; the period of a standard
-        normal is 2π.
-    target_accept
-        Acceptance probability to which the step sizes are tuned.
-    learn
-        Whether transitions adapt the step table; False once draws count.
+    `path_length` is the mean time of a trajectory; the period of a standard normal is 2π. Only
+    where they `learn`, steps are tuned to `target_accept`, which they do before draws count.
     """
 
     path_length: float
@@ -227,9 +220,7 @@ def moved(
 ) -> tuple[float, int, int]:
     """Make a transition with a jittered step size from the table and a random number of steps.
 
-    The number of steps is uniform from 1 to 2 `path_length` / ε, at most `max_steps`. Half of the
-    transitions take shorter steps, which reach into necks that the typical step size cannot enter.
-    The table learns from the other half.
+    Half of the transitions take shorter steps, for necks. The table learns from the other half.
     """
     moves, table = mover.moves, mover.table
     step = step_at(table.log_step, beta)

@@ -18,10 +18,9 @@ LEVEL = 1e-3
 
 
 class BetaLaw(NamedTuple):
-    """What the law of β given x depends on, apart from δ(x): the bias at knots, both of shape (K,).
+    """The bias at knots, shape (K,), on which the law of β given x depends apart from δ(x).
 
-    `atom` is p₀, the weight of β = 0 against all other β; 0 for a path without an atom. `masses`,
-    shape (K,), is working memory.
+    `atom` is p₀, the weight of β = 0, 0 for none. `masses`, shape (K,), is working memory.
     """
 
     knots: Array
@@ -39,8 +38,7 @@ def make_law(knots: Array, values: Array, atom: float = 0.0) -> BetaLaw:
 def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
     """Draw β given x for a piecewise-linear bias by inversion of two uniforms ([GS] 17).
 
-    The atom has probability p₀ / (p₀ + (1 − p₀) M). It is all that is left where δ = +inf. No other
-    β is 0 if there is an atom.
+    The atom has probability p₀ / (p₀ + (1 − p₀) M), and 1 where δ = +inf; no other β is then 0.
     """
     knots, values, masses, atom = law.knots, law.values, law.masses, law.atom
     if atom > 0 and delta == np.inf:

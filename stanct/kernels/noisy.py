@@ -14,28 +14,12 @@ from stanct.common.compiling import borrowed, compiled, number_below, shared
 class Potential(NamedTuple):
     """An energy that is estimated from batches, in whitened coordinates x = m + L z.
 
-    Batch j is drawn with probability n_j / N. It estimates the log density by
-    w_j v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j. Here v_j is the log density given the batch
-    alone, and v_0 that given no data. With a reference point, a linear function of x is added to
-    each estimate, which makes it exact at that point.
-
-    Attributes
-    ----------
-    call
-        The C function of every density, see `Density.address`.
-    handles, weights, cumulative : shape (S,)
-        First arguments of the C function, w_j, and cumulative probabilities.
-    prior
-        First argument for v_0; not used if `split` is false.
-    split
-        Whether v_0 must be evaluated; otherwise the estimate is v_j alone.
-    values, gradients : shape (S,) or (0,), (S, D) or (0, D)
-        The a_j and b_j of the terms a_j + b_j x that are added to the estimates, see
-        `Batches.corrections`.
-    mean : shape (D,)
-    scale : shape (D, D), or (1, D) for a diagonal L
-    noise
-        Standard deviations of Gaussian noise added to U and to each component of ∇U.
+    Batch j, of probability n_j / N, estimates the log density by w_j v_j(x) + (1 − w_j) v_0(x) with
+    w_j = N / n_j, v_j given the batch alone, and v_0 given no data, only where it is `split`. Each
+    density has its own of `handles`, shape (S,), or `prior` for v_0; see `Density.address`.
+    `values` a_j, (S,) or (0,), and `gradients` b_j add a_j + b_j x, see `Batches.corrections`.
+    `scale` is L, (D, D), or its diagonal, (1, D). `noise` has standard deviations that are added to
+    U and ∇U.
     """
 
     call: Any
@@ -54,8 +38,8 @@ class Potential(NamedTuple):
 class Reading(NamedTuple):
     """Working memory for an estimate of the energy.
 
-    `rows`, shape (5, D), are ∇U, the point x, the gradient in x, the prior's gradient in x, and the
-    place of the last look. `value` has U, and U − offset, which `move` sets.
+    `rows`, shape (5, D): ∇U, x, the gradient and the prior's in x, and the place of the last look.
+    `value`: U, and U − offset, which `move` sets.
     """
 
     rows: Array
@@ -71,10 +55,7 @@ def make_reading(dimension: int) -> Reading:
 def density_at(
     potential: Potential, batch: int, x: Array, gradient: Array, other: Array, value: Array
 ) -> bool:
-    """Put the estimate of a batch at x into `value` and `gradient`; return False if x is rejected.
-
-    `other` is working memory for the gradient of the prior.
-    """
+    """The estimate of a batch at x, into `value` and `gradient`; False if x is rejected."""
     code = potential.call(
         potential.handles[batch], True, True,
         x.ctypes.data, value.ctypes.data, gradient.ctypes.data, np.uintp(0),
@@ -156,10 +137,9 @@ def batch_spread(
     reading: Reading,
     out: Array,
 ) -> None:
-    """Compute the variances between batches of U and of ∇U at whitened points, shape (P, D).
+    """Variances between batches of U and, averaged over coordinates, of ∇U at points (P, D).
 
-    That of ∇U is averaged over coordinates. `out`, shape (P, 2), has NaN where a batch was
-    rejected.
+    They go into `out`, shape (P, 2), NaN where a batch was rejected.
     """
     dimension = points.shape[1]
     potential, rng, reading = borrowed(potential), borrowed(rng), borrowed(reading)

@@ -45,20 +45,11 @@ ROUNDED = 1e-17
 class Subtrees(NamedTuple):
     """Parts of a NUTS trajectory, one in each row.
 
-    Attributes
-    ----------
-    vectors : shape (rows, 5, dimension)
-        Momenta at the beginning and the end of a part, and the sum of all its momenta; the point
-        that was drawn from the part, and the gradient of the log density at that point.
-    scalars : shape (rows, 2 + N)
-        Log density and energy of the drawn point, and the δ of its copies.
-    log_weight : shape (rows,)
-        Log of the sum of the weights of the part's points. The weights are exp(−energy error) where
-        no step was halved.
-    level : shape (rows,)
-        Level of a part, which has 2^level points.
-    counts : shape (6,)
-        Counts along the trajectory.
+    `vectors`, shape (rows, 5, dimension): momenta at a part's beginning and end, and the sum of
+    all; the point drawn from it, and the gradient there. `scalars`, (rows, 2 + N): log density and
+    energy of that point, and δ of its copies. `log_weight`: log of the summed weights exp(−energy
+    error) of the part's points, where no step was halved. A part of a `level` has 2^level points.
+    `counts`, (6,), are those along the trajectory.
     """
 
     vectors: Array
@@ -79,12 +70,7 @@ class NutsOut(NamedTuple):
 class Orbit(NamedTuple):
     """The density, metric and working memory of a NUTS chain, updated in place.
 
-    Attributes
-    ----------
-    inverse : shape (dimension,)
-        The diagonal of the inverse metric.
-    trees
-        The chain's point in row `STATE`, and working memory for a trajectory.
+    `inverse` is the diagonal of the inverse metric; the chain's point is in row `STATE` of `trees`.
     """
 
     extended: Extended
@@ -94,16 +80,9 @@ class Orbit(NamedTuple):
 
 
 class Doubling(NamedTuple):
-    """Settings of one doubling of a trajectory.
+    """Settings of one doubling of a trajectory, at its end if `forward`, or at its beginning.
 
-    Attributes
-    ----------
-    forward
-        Whether the trajectory grows at its end; otherwise it grows at its beginning.
-    step
-        Step size, negative backwards.
-    start
-        Energy at the trajectory's first point.
+    The step size is negative backwards, and `start` is the energy at the trajectory's first point.
     """
 
     depth: int

@@ -32,11 +32,7 @@ def gradients_at(call: Any, handle: int, points: Array, values: Array, gradients
 def variables_at(
     call: Any, handle: int, every: bool, points: Array, values: Array, rng: int
 ) -> None:
-    """Put the parameters at points, or all variables, into rows; NaN where the call fails.
-
-    All are `every` transformed parameter and generated quantity, too. `rng` is the address of the
-    engine's random numbers.
-    """
+    """Put the parameters at points, or `every` variable, into rows; NaN where the call fails."""
     for k in range(len(points)):
         at, row = points[k].ctypes.data, values[k].ctypes.data
         if call(handle, every, every, at, row, rng, np.uintp(0)) != 0:

@@ -30,17 +30,10 @@ RUNAWAY = 1000.0
 
 
 class Walker(NamedTuple):
-    """State of a chain, updated in place; positions and momenta are whitened.
+    """State of a chain, updated in place; positions and momenta, shape (D,), are whitened.
 
-    Attributes
-    ----------
-    z, momentum : shape (D,)
-    thermostat : shape (1,), (D,) or (D²,)
-        z_θ, one for all coordinates, one for each, or a matrix by rows.
-    tempering : shape (3,)
-        ξ, its momentum r_ξ and its thermostat z_ξ.
-    clock : shape (3,)
-        Steps taken, points rejected, and resets of chains that ran off.
+    `thermostat` is z_θ, shape (1,), (D,) or, a matrix by rows, (D²,). `tempering`: ξ, its momentum
+    and its thermostat. `clock`: steps taken, points rejected, and resets of chains that ran off.
     """
 
     z: Array
@@ -53,12 +46,8 @@ class Walker(NamedTuple):
 class Bias(NamedTuple):
     """The bias on ξ, learned in place; bins divide 0 ≤ |ξ| ≤ W₀.
 
-    Attributes
-    ----------
-    visits, energy : shape (bins,)
-        Visits, and the sum of U over them (adaptive biasing force).
-    height, force : shape (bins,)
-        The sum of hills at the bin's centre, and minus the derivative of that sum (metadynamics).
+    Visits and the sum of U over them (adaptive biasing force), and the sum of hills at the bin's
+    centre and minus its derivative (metadynamics).
     """
 
     visits: Array
@@ -94,15 +83,7 @@ class Dynamics(NamedTuple):
 class TactOut(NamedTuple):
     """Output of a block: `trace` has a row for every look, the others for every collected draw.
 
-    Attributes
-    ----------
-    z : shape (wanted, D)
-    energy : shape (wanted,)
-        Estimate of U.
-    trace : shape (looks, 6)
-        ξ, λ, mean of z_θ, z_ξ, U, |r_θ|² / (D η).
-    reading
-        Working memory.
+    A row has ξ, λ, mean of z_θ, z_ξ, U and |r_θ|² / (D η). `reading` is working memory.
     """
 
     z: Array
@@ -135,11 +116,7 @@ def bias_bin(xi: float, wall: float, bins: int) -> int:
 
 @compiled
 def push(bias: Bias, xi: float, slope: float, dynamics: Dynamics) -> float:
-    """Return the force of the bias on ξ.
-
-    The adaptive biasing force is the mean of λ' U over the visits to a bin. Only U is averaged,
-    because λ' is known.
-    """
+    """Return the force of the bias on ξ: λ' times the mean of U over the visits, or of hills."""
     k: int = bias_bin(xi, dynamics.wall, bias.visits.size)
     if dynamics.bias == FORCE:
         return slope * bias.energy[k] / bias.visits[k] if bias.visits[k] > 0 else 0.0
@@ -220,11 +197,7 @@ def kept_of(coupled: float, thermostat: float, symmetric: bool) -> float:
 
 @compiled
 def damped(momentum: Array, matrix: Array, square: float, symmetric: bool, room: Array) -> None:
-    """Apply the friction of a matrix, shape (D²,), to a momentum in place.
-
-    The exponential of the symmetric form is a sum of eight terms, whose error is below 1e-6 for a
-    friction of up to .5 a step. `room`, shape (2, D), is working memory.
-    """
+    """Apply the friction of a matrix, (D²,), to a momentum; eight terms are right to 1e-6."""
     size, term, new = momentum.size, room[0], room[1]
     copy(momentum, term)
     for order in range(1, 9 if symmetric else 2):
@@ -261,9 +234,7 @@ def mean_friction(thermostat: Array, dimension: int) -> float:
 def kicked(momentum: float, kick: float, kept: float, noise: float, symmetric: bool) -> float:
     """Return a momentum after the force's kick, the friction, and the injected noise.
 
-    In the published form the friction is an Euler step. The symmetric form puts half of the kick on
-    either side of an exact friction step, which makes the variance of a Gaussian target exact at
-    any ε.
+    The symmetric form, half a kick on either side, makes the variance of a Gaussian target exact.
     """
     if symmetric:
         return kept * (momentum + 0.5 * kick) + 0.5 * kick + noise

@@ -19,16 +19,9 @@ BETA_BINS = 10
 
 
 class Alternation(NamedTuple):
-    """Settings of chains that update x and β in turn.
+    """Settings of chains that update x and β in turn, so many times for each draw.
 
-    Attributes
-    ----------
-    beta
-        Where it begins. Whenever β = 0, x is drawn anew from the base.
-    ladder
-        Whether β stays on the knots.
-    transitions
-        Number of alternations for each draw.
+    Whenever β = 0, x is drawn anew from the base. On a `ladder`, β stays on the knots.
     """
 
     beta: float
@@ -38,16 +31,10 @@ class Alternation(NamedTuple):
 
 
 class Scanning(NamedTuple):
-    """Settings of the scans of a ladder.
+    """Settings of the scans of a ladder of `betas`, shape (K,), from 0 to 1.
 
-    Attributes
-    ----------
-    betas : shape (K,)
-        β of the rungs, from 0 to 1.
-    transitions
-        Transitions of every rung but the first in each scan.
-    reversible
-        Whether even or odd pairs are chosen at random; otherwise they are swapped in turn.
+    Every rung but the first makes the transitions in each scan. Even or odd pairs are swapped in
+    turn, or chosen at random if `reversible`.
     """
 
     betas: Array
@@ -72,17 +59,10 @@ class GibbsOut(NamedTuple):
 class Rungs(NamedTuple):
     """The states of one ladder, rung k at β_k, updated in place.
 
-    Attributes
-    ----------
-    z, gradient : shape (K, D)
-    value : shape (K, 1)
-    walker : shape (K,)
-        Number of the walker on each rung; swaps exchange walkers.
-    heading : shape (K,)
-        For each walker: 0 if it has not reached the base yet, 1 if it was last at the base, 2 if it
-        has reached the target since.
-    clock : shape (2,)
-        Scans made, whose parity chooses the pairs to swap, and round trips finished.
+    `z` and `gradient`, shape (K, D), and `value`, (K, 1). Swaps exchange walkers, and `walker` has
+    the number of that on each rung. A walker's `heading` is 0 before it has reached the base, 1 if
+    it was last there, 2 if it has reached the target since. `clock`: scans made, whose parity
+    chooses the pairs to swap, and round trips finished.
     """
 
     z: Array
@@ -96,21 +76,10 @@ class Rungs(NamedTuple):
 class LadderOut(NamedTuple):
     """Output of a block of scans.
 
-    Attributes
-    ----------
-    z : shape (scans, D)
-        Draws at β = 1.
-    delta : shape (scans, K)
-        δ on every rung; +inf only on rung 0, where the target may vanish.
-    gradients : shape (scans,)
-        Gradients spent.
-    rejection : shape (2, K − 1)
-        Number of attempted swaps, and the sum of their rejection probabilities.
-    counts : shape (4, K)
-        For each rung: transitions, sum of acceptance probabilities, divergences, rejections by
-        Stan.
-    round_trips : shape (1,)
-        Round trips since the ladder's clock was set to zero, earlier blocks included.
+    Draws at β = 1, shape (scans, D); δ, (scans, K), +inf only on rung 0; gradients, (scans,);
+    attempted swaps and the sum of their rejections, (2, K − 1); by rung, (4, K), transitions, sum
+    of acceptances, divergences and rejections by Stan; and round trips since the clock was at zero,
+    (1,).
     """
 
     z: Array
@@ -208,11 +177,7 @@ def ladder_scans(
     rng: np.random.Generator,
     out: LadderOut,
 ) -> None:
-    """Fill `out` with scans of parallel tempering: move every rung, then swap neighbours.
-
-    Rung 0 is drawn anew from the base. Even and odd pairs are swapped in turn (non-reversible, Syed
-    et al. 2022), or one of the two sets is chosen at random (reversible).
-    """
+    """Fill `out` with scans of parallel tempering: move every rung, then swap neighbours."""
     problem, rungs, mover = borrowed(problem), borrowed(rungs), borrowed(mover)
     scanning, rng, out = borrowed(scanning), borrowed(rng), borrowed(out)
     betas, scratch = scanning.betas, mover.scratch

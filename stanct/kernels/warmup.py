@@ -51,11 +51,7 @@ class DualAveraging:
 
 
 def windows(iterations: int) -> list[range]:
-    """Return the windows of iterations whose draws set the metric, each twice as long as the last.
-
-    The last window takes all iterations that are left before the final `LAST`. `iterations` must be
-    at least 150.
-    """
+    """Windows of 150 iterations or more whose draws set the metric, each twice the last."""
     end, start, size, found = iterations - LAST, FIRST, WINDOW, []
     while start < end:
         # If the next window would not fit, this one takes its iterations.
@@ -74,8 +70,8 @@ def inverse_metric(draws: Array) -> Array:
 def first_step(energy_lost: Callable[[float], float], step: float) -> float:
     """Double or halve a step size until the acceptance of one leapfrog step crosses `WANTED`.
 
-    `energy_lost` maps a step size to the energy lost in one step with a fresh momentum; −∞ if the
-    step fails. Raises `EngineError` if the acceptance crosses `WANTED` at no step size.
+    `energy_lost` tells the energy lost by a step size; −∞ if it fails. Raises `EngineError` if none
+    does.
     """
     threshold = math.log(WANTED)
     longer = energy_lost(step) > threshold

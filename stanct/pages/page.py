@@ -50,15 +50,7 @@ class HtmlPage(str):
         return f'<iframe title="stanct" style="{style}" srcdoc="{html.escape(self)}"></iframe>'
 
     def write(self, file: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, make its folder if needed, and return the path.
-
-        The file appears whole, or what was there before stays.
-
-        Raises
-        ------
-        StanctError
-            The file cannot be written.
-        """
+        """Write the page to a file, whole or not at all; `StanctError` if it cannot be written."""
         path = check_page_file(file)
         with writing("The page", path, "Choose a file that you can write."):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,12 +125,7 @@ def cell(value: float, digits: int = 4) -> Cell:
 def picture(axes: Axes, title: str, caption: str, alt: str, prefix: str) -> Picture:
     """Convert the figure of Matplotlib axes to inline SVG.
 
-    Parameters
-    ----------
-    alt
-        Alternative text that states what the figure shows, with its numbers.
-    prefix
-        Prefix of the SVG's ids, different for each picture of a page.
+    `alt` states what the figure shows, with its numbers. The prefix makes its ids unique on a page.
     """
     figure, buffer = axes.get_figure(root=True), io.StringIO()
     assert figure is not None

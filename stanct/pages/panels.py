@@ -32,16 +32,9 @@ from stanct.runs.tempered import TemperedRun
 class Panel:
     """One picture of a report.
 
-    Attributes
-    ----------
-    section
-        Section of the report: ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
-    caption
-        How to read the picture.
-    draw
-        A function of `stanct.plots`.
-    words
-        Makes the alternative text of a run's picture, with its numbers.
+    It stands in the `section` ``"evidence"``, ``"mixing"``, ``"weights"`` or ``"posterior"``.
+    `draw` is a function of `stanct.plots`, and `words` makes the alternative text, with the run's
+    numbers.
     """
 
     section: str
@@ -62,13 +55,7 @@ class Panel:
 
 
 def panels_of(run: Run) -> list[Panel]:
-    """Return the panels for a run's `shows`, in the order of the report.
-
-    Raises
-    ------
-    StanctError
-        A name in `shows` has no panel.
-    """
+    """Panels for a run's `shows`, in order; raises `StanctError` for a name without one."""
     unknown = set(run.shows) - {panel.needs for panel in PANELS}
     if unknown:
         raise StanctError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from stanct.estimates.digits import MOST, decimals, digits_of, is_below_digits, log_z_in_words
+from stanct.estimates.digits import MOST, decimals, is_below_digits, log_z_in_words
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import (
@@ -52,15 +52,9 @@ _COLUMNS = {
 
 
 def report_page(run: Run, names: Names = None) -> HtmlPage:
-    """Return the report of a run as one HTML page.
+    """Return the report of a run as one HTML page, with a panel for each name in its `shows`.
 
-    The report has the run's checks, summary and provenance, and a panel for each name in its
-    `shows`. The names are those of variables or scalars in the summary and the picture of draws.
-
-    Raises
-    ------
-    StanctError
-        A name in `shows` has no panel, or there is no such variable.
+    The names are those of variables or scalars in the summary and the picture of draws.
     """
     evidence = run.evidence if isinstance(run, EvidenceRun) else None
     # Nothing has the numbers that are not known or do not exist.
@@ -117,10 +111,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
 
 
 def remedies(checks: tuple[Check, ...]) -> list[str]:
-    """Return the remedies of the failed checks in order of importance, without repetition.
-
-    Where the density has no end, nothing else can be mended.
-    """
+    """Remedies of the failed checks, the most important first; without an end, of that alone."""
     failed = failures(checks)
     endless = [check for check in failed if check.name == "improper"]
     return list(dict.fromkeys(check.remedy for check in endless or failed))
@@ -133,7 +124,7 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
         return {"log_z": "", "unknown": evidence.unknown}
     low, high = evidence.interval
     error = evidence.std_error
-    places = digits_of(error) if math.isfinite(error) and error > 0 else 4
+    places = decimals(error, 0) if math.isfinite(error) and error > 0 else 4
     where = f" {evidence.within}" if evidence.within else ""
     return {
         "unknown": "",

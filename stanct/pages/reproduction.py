@@ -19,11 +19,6 @@ IMPLICIT = ("threads", "executor", "checkpoint", "progress")
 _NAMES = {"smc": "ais"}
 
 
-def class_name(method: str) -> str:
-    """Return the name of a method's class in `stanct`."""
-    return METHODS[method].__name__
-
-
 def own_defaults(method: str) -> Mapping[str, object]:
     """Return a method's own settings with their defaults."""
     kind = METHODS[method]()
@@ -87,10 +82,7 @@ def command_line(run: Run) -> str | None:
 
 
 def python_lines(run: Run) -> str | None:
-    """Return Python code that repeats the run; None without a Stan program and a built-in method.
-
-    The code names objects that must be passed again.
-    """
+    """Python code that repeats the run; None without a Stan program and a built-in method."""
     method, data = _method(run), data_file(run)
     if not run.programs or method is None:
         return None
@@ -99,7 +91,7 @@ def python_lines(run: Run) -> str | None:
     settings = ", ".join(_setting(name, value, usual.get(name)) for name, value in own.items())
     arguments = ["data" if data is None else repr(data or None)]
     own_class = _own_class(run)
-    arguments.append(f"{own_class or f'stanct.{class_name(method)}'}({settings})")
+    arguments.append(f"{own_class or f'stanct.{METHODS[method].__name__}'}({settings})")
     arguments += [_setting(name, value, None) for name, value in common.items()]
     passed = [name for name, value in {**own, **common}.items() if _is_passed(value, usual, name)]
     made = "".join(f", {name}={value!r}" for name, value in _made(run).items())

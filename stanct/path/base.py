@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, part_of
 from stanct.path.gaussian import GaussianBase, ScaleFactors
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
@@ -20,8 +20,8 @@ from stanct.path.product import ProductBase
 class Base(Protocol):
     """A normalised density q = exp(−ψ) at β = 0, with whitened coordinates x = m + L z.
 
-    Samplers move in z. There, `GaussianBase` and `LowRankBase` are standard normal, and
-    `MixtureBase` is a mixture. δ = φ − ψ is the same in x and in z.
+    Samplers move in z, where Gaussian bases are standard normal. δ = φ − ψ is the same in x and in
+    z.
     """
 
     @property
@@ -91,31 +91,15 @@ class Base(Protocol):
     def dense(self) -> GaussianBase:
         """The same density with a lower triangular scale, as generated programs need.
 
-        Its whitened coordinates may differ.
-
-        Raises
-        ------
-        SamplingError
-            The base is a mixture.
+        Its whitened coordinates may differ. Raises `SamplingError` if the base is a mixture.
         """
         ...
 
     def refitted(self, z: Array, weights: Array | None = None, *, least_shrinkage: float) -> Base:
-        """The base of the same kind with the moments of draws.
+        """The base of the same kind with the moments of whitened draws z, shape (n, D).
 
-        Parameters
-        ----------
-        z : shape (n, D)
-            Whitened draws.
-        weights : shape (n,)
-            Non-negative; equal by default.
-        least_shrinkage
-            Smallest factor by which a dense base may shrink the variance in any direction.
-
-        Raises
-        ------
-        SamplingError
-            The base is a mixture.
+        `weights`, shape (n,), are equal by default. A dense base shrinks no variance by more than
+        the factor `least_shrinkage`. Raises `SamplingError` if the base is a mixture.
         """
         ...
 
@@ -126,10 +110,7 @@ class Base(Protocol):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Independent draws of a base, of which δ is wanted: whitened z, shape (count, D).
-
-    `log_q`, shape (count,), is log q(x) at them where the base knows it already.
-    """
+    """Whitened draws z of a base, shape (count, D), of which δ is wanted, with log q if known."""
 
     base: Base
     z: Array
@@ -175,26 +156,11 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
         whitening = GaussianBase(arrays["base_mean"], arrays["base_scale"])
     if "product_nodes" in arrays:
         assert isinstance(whitening, GaussianBase)
-        own = {
-            name.removeprefix("product_"): array
-            for name, array in arrays.items()
-            if name.startswith("product_")
-        }
-        return ProductBase(whitening=whitening, **own)
+        return ProductBase(whitening=whitening, **part_of(arrays, "product_"))
     if "nested_outer" in arrays:
-        marginal = base_from_arrays(
-            {
-                name.removeprefix("outer_"): a
-                for name, a in arrays.items()
-                if name.startswith("outer_")
-            }
-        )
+        marginal = base_from_arrays(part_of(arrays, "outer_"))
         assert isinstance(marginal, MixtureBase)
-        own = {
-            name.removeprefix("nested_"): array
-            for name, array in arrays.items()
-            if name.startswith("nested_")
-        }
+        own = part_of(arrays, "nested_")
         gradients = float(own.pop("gradients"))
         kinds = NestedGaussian, NestedLowRank, NestedProduct
         (kind,) = (one for one in kinds if set(one.own) == own.keys() - {"outer"})

@@ -161,15 +161,9 @@ class Bias(_Table):
 class CopyBias(_Table):
     """The bias b(β) of pseudo-extended copies and the prior g(β) of their β ([PE] 8).
 
-    Both log g and b are linear between common knots. Under the best bias, b(β) = log z(β), each β
-    has density g, whether or not its copy is the target's.
-
-    Parameters
-    ----------
-    beta : shape (K,)
-        Knots, increasing from 0 to 1.
-    value, log_prior : shape (K,)
-        b and log g at the knots, natural log. Both begin with 0.
+    At `beta`, shape (K,), `value` and `log_prior` are b and log g, both 0 at first and linear
+    between knots. Under the best bias, b(β) = log z(β), each β has density g, whether its copy is
+    the target's or not.
     """
 
     log_prior: Array
@@ -184,12 +178,9 @@ class CopyBias(_Table):
         return cls(np.array([0.0, 1.0]), np.array([0.0, log_zeta]), np.zeros(2))
 
     @classmethod
-    def from_curves(
-        cls, beta: Array, log_z: Array, log_prior: Array, *, tolerance: float = 0.3, most: int = 32
-    ) -> CopyBias:
-        """The coarsest bias and prior within `tolerance` of both estimated curves."""
-        curves = _coarsest(beta, log_z, log_prior, tolerance=tolerance, most=most)
-        return cls(*curves)
+    def from_curves(cls, beta: Array, log_z: Array, log_prior: Array) -> CopyBias:
+        """The coarsest bias and prior within .3 of both estimated curves."""
+        return cls(*_coarsest(beta, log_z, log_prior))
 
     @cached_property
     def of_the_path(self) -> Bias:
@@ -202,8 +193,7 @@ class PowerBias(CopyBias):
     """The bias β log ζ of copies that follow powers of the target ([PE] 6, 7).
 
     Copy i has the unnormalised density (γ(x) / ζ)^β_i of the target γ = e^−φ, for β_i between two
-    bounds, with a uniform g. No base density takes part, so that δ is φ itself. The least β is
-    above 0, where the power is not normalisable.
+    `bounds` above 0, with a uniform g. δ is φ itself.
     """
 
     bounds: tuple[float, float]
@@ -233,17 +223,9 @@ class PowerBias(CopyBias):
 class LadderBias(_Table):
     """A bias on a ladder of inverse temperatures, the discrete counterpart of `Bias` ([GS] 6).
 
-    The joint density of x and the rung n is ∝ exp(−β_n φ − (1 − β_n) ψ − b_n), so
-    P(n | x) ∝ exp(−β_n δ − b_n). With M(x) = Σ_n exp(−β_n δ − b_n), the marginal of x is q M / C.
-    This marginal, the weights and the estimates are as on the continuous path ([GS] 8, 9). The best
-    choice is b_n = log z(β_n), under which all rungs are equally likely.
-
-    Parameters
-    ----------
-    beta : shape (N,)
-        The ladder, increasing from 0 to 1.
-    value : shape (N,)
-        b_n, natural log.
+    The joint density of x and the rung n is ∝ exp(−β_n φ − (1 − β_n) ψ − b_n). With M(x) = Σ_n
+    exp(−β_n δ − b_n), the marginal of x, weights and estimates are as on the continuous path ([GS]
+    8, 9). The best `value`, b_n = log z(β_n), makes all rungs of `beta` equally likely.
     """
 
     @classmethod
@@ -252,21 +234,14 @@ class LadderBias(_Table):
         return cls(beta, np.asarray(beta) * log_zeta)
 
     def log_mass(self, delta: Array) -> Array:
-        """Log M(x) = log Σ_n exp(−β_n δ(x) − b_n), for δ of any shape.
-
-        Where the target vanishes, δ = +inf, it leaves only the rung at β = 0.
-        """
+        """Log M(x) for δ of any shape; at δ = +inf only the rung at β = 0 is left."""
         delta = np.asarray(delta, float)[..., None]
         return np.logaddexp(
             -self.value[0], log_sum_exp(-self.beta[1:] * delta - self.value[1:], axis=-1)
         )
 
     def log_weights(self, delta: Array, beta: float, log_mass: Array | None = None) -> Array:
-        """Log w_β = −β δ − b(β) − log M, the Rao–Blackwell weight of each draw at `beta`.
-
-        `beta` may lie between two rungs. The parameters are those of `Bias.log_weights`, except
-        that δ may be +inf where x was drawn at β = 0.
-        """
+        """As `Bias.log_weights`, also between rungs; δ may be +inf where x was drawn at β = 0."""
         mass = self.log_mass(delta) if log_mass is None else log_mass
         return tempered(beta, delta) - self(beta) - mass
 
@@ -297,11 +272,10 @@ def tempered(beta: float, delta: Array) -> Array:
     return np.zeros(np.shape(delta)) if beta == 0 else -beta * np.asarray(delta, float)
 
 
-def _coarsest(beta: Array, *curves: Array, tolerance: float, most: int) -> list[Array]:
+def _coarsest(beta: Array, *curves: Array, tolerance: float = 0.3, most: int = 32) -> list[Array]:
     """Knots with which linear interpolation stays near all curves, and the curves at the knots.
 
-    Knots are inserted where the error is largest, mostly in the steep part near β = 0. Raises
-    `SamplingError` if a curve is not finite.
+    They are inserted where the error is largest. Raises `SamplingError` unless curves are finite.
     """
     beta, stacked = np.asarray(beta, float), np.array(curves, float)
     if not np.isfinite(stacked).all():

@@ -11,16 +11,9 @@ from stanct.common.roots import root_between
 def bridge_log_z(log_ratio: Array, base_log_ratio: Array, *, share: float | None = None) -> float:
     """Log of the normalising constant of a density p, from draws of p and of a normalised q.
 
-    Where p vanishes at all draws of q, it is the median of the log ratios at draws of p.
-
-    Parameters
-    ----------
-    log_ratio : any shape
-        log p − log q at draws of p, natural log.
-    base_log_ratio : shape (m,)
-        The same at draws of q; −inf where p vanishes.
-    share
-        Draws of p as a share of all effective draws; by default that of their numbers.
+    `log_ratio` is log p − log q at draws of p, and `base_log_ratio` at draws of q; −inf where p
+    vanishes. `share` is that of p's draws among the effective ones, by default among all. Where p
+    vanishes at all draws of q, it is the median of the log ratios at draws of p.
     """
     inside = base_log_ratio[np.isfinite(base_log_ratio)]
     if not inside.size:

@@ -25,14 +25,9 @@ _cholesky, _solve = get_lapack_funcs(("potrf", "trtrs"))
 class Newton(NamedTuple):
     """When steps of Newton's method end.
 
-    Attributes
-    ----------
-    curvatures
-        How often second derivatives are taken at most.
-    exact
-        Where a whole step leaves less than this to gain, in nats, the curvature counts as constant.
-    longest
-        The longest step, in the larger one of the first and the slice's standard deviations.
+    Second derivatives are taken so many times at most. Where a whole step leaves less than `exact`
+    nats to gain, the curvature counts as constant. `longest` is in the larger one of the first and
+    the slice's standard deviations.
     """
 
     curvatures: int = 6
@@ -46,15 +41,9 @@ NEWTON = Newton()
 class Conditionals(NamedTuple):
     """Gaussians of the n inner coordinates, given the outer ones at m places.
 
-    Attributes
-    ----------
-    mean : shape (m, n)
-    factor : shape (m, n, n)
-        F, lower triangular, where the precision is F Fᵀ.
-    log_top : shape (m,)
-        Log density of the target at the mean.
-    is_top : shape (m,)
-        Whether Newton's method arrived, and the target falls off in every direction.
+    `mean`, shape (m, n), and lower triangular `factor` F, shape (m, n, n), where the precision is F
+    Fᵀ. `log_top`, shape (m,), is the target's log density at the mean. `is_top` says whether
+    Newton's method arrived and the target falls off in every direction.
     """
 
     mean: Array
@@ -98,13 +87,8 @@ class Conditionals(NamedTuple):
 class Slices:
     """The slices of a target at fixed outer coordinates.
 
-    Parameters
-    ----------
-    gradients
-        Log densities and their gradients, shapes (m,) and (m, D), at unconstrained points of shape
-        (m, D).
-    outer : shape (D,)
-        Whether a coordinate is an outer one.
+    `gradients` gives log densities and gradients, shapes (m,) and (m, D), at points of shape (m,
+    D); `outer`, shape (D,), says which coordinates are outer ones.
     """
 
     def __init__(self, gradients: Gradients, outer: Array) -> None:
@@ -112,10 +96,7 @@ class Slices:
         self.spent = 0
 
     def joined(self, theta: Array, inner: Array) -> Array:
-        """The points with these outer and inner coordinates, shape (m, D).
-
-        θ has shape (k,) or (m, k), and the inner coordinates (m, n).
-        """
+        """Points, shape (m, D), of outer θ, (k,) or (m, k), and inner coordinates (m, n)."""
         points = np.empty((len(inner), self._outer.size))
         points[:, self._outer], points[:, self._inner] = theta, inner
         return points
@@ -129,19 +110,11 @@ class Slices:
     def gaussians(
         self, theta: Array, mean: Array, spread: Array, colouring: Colouring, rules: Newton = NEWTON
     ) -> Iterator[tuple[slice, Conditionals]]:
-        """The Gaussians at the tops of slices, by Newton's method from other ones, some at a time.
+        """The Gaussians at the tops of slices at θ, shape (m, k), by Newton's method.
 
-        Where a slice has no top, it is the last Gaussian on the way there. Every Gaussian is a
-        function of its own θ, mean and spread alone.
-
-        Parameters
-        ----------
-        theta : shape (m, k)
-            Values of the outer coordinates.
-        mean, spread : shape (m, n)
-            Where the method starts, and standard deviations there.
-        colouring
-            How second derivatives along the inner coordinates are taken.
+        It starts at `mean` with standard deviations `spread`, both of shape (m, n). Where a slice
+        has no top, it is the last Gaussian on the way there. Each is a function of its own θ, mean
+        and spread.
         """
         size = max(_BATCH // mean.shape[1] ** 2, 1)
         for start in range(0, len(theta), size):
@@ -209,10 +182,7 @@ class Slices:
 
 
 def _factored(matrices: Array) -> tuple[Array, Array]:
-    """F with F Fᵀ = C, for C with the absolute eigenvalues of symmetric matrices.
-
-    The second array says which of the matrices are positive definite.
-    """
+    """F with F Fᵀ = C, of absolute eigenvalues, and whether C was positive definite."""
     factors, positive = np.empty_like(matrices), np.ones(len(matrices), bool)
     for number, matrix in enumerate(matrices):
         upper, failed = _cholesky(matrix)

@@ -20,12 +20,9 @@ from stanct.path.bias import log_integrals
 class CoupledBias:
     """β(t) and b(t), linear between knots.
 
-    Attributes
-    ----------
-    knots, beta, value : shape (K,)
-        t from 0 to 1, increasing; β there; and b, which begins with 0.
-    log_density : shape (K,)
-        Log of the density of t that the bias is to bring about, up to a constant.
+    `knots` are t from 0 to 1; `beta` and `value` are β and b there, which begins with 0.
+    `log_density` is, up to a constant, that of t which the bias is to bring about. All have shape
+    (K,).
     """
 
     knots: Array
@@ -44,10 +41,9 @@ class CoupledBias:
     def of_gaussian(
         cls, dimension: int, log_z: float, plateau: float, least: float, *, count: int = 33
     ) -> Self:
-        """A plateau, and a smooth step down to β = `least`; b is that of a Gaussian.
+        """A plateau, a share of t, and a smooth step down to β = `least`; b is that of a Gaussian.
 
-        The plateau is a share of t. `log_z` is a guess at the log integral of p(z), whose
-        covariance is about the identity.
+        `log_z` is a guess at the log integral of p(z), whose covariance is about the identity.
         """
         knots = np.concatenate([[0.0], np.linspace(plateau, 1, count - 1)])
         s = (knots[1:] - plateau) / (1 - plateau)

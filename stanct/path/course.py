@@ -56,8 +56,7 @@ class Course:
     def log_density(self, uniform: float) -> Array:
         """Log of a density of β: a share is uniform, the rest ∝ the speed to the power `POWER`.
 
-        Modes of a sharp mixture meet only at β of a few per cent, where the path is fast. Chains
-        must spend their time there, and not spread it equally along the path.
+        Modes of a sharp mixture meet only at β of a few per cent, where the path is fast.
         """
         stay = self.speed**POWER
         whole = np.trapezoid(stay, self.beta)
@@ -79,9 +78,7 @@ class Course:
     def sharing(self, bias: Bias, share: float) -> Bias:
         """A bias with an atom at β = 0 that takes a share of the draws if this is the course.
 
-        All other β have the mass C = ∫ z(β) exp(−b(β)) dβ, so that an atom of weight p₀ takes the
-        share p₀ / (p₀ + (1 − p₀) C). C is far below 1 where b stays low near β = 0 for more time
-        there.
+        With C = ∫ z(β) exp(−b(β)) dβ, an atom of weight p₀ takes the share p₀ / (p₀ + (1 − p₀) C).
         """
         if not share:
             return replace(bias, atom=0.0)
@@ -92,9 +89,6 @@ class Course:
 
 
 def beta_grid(points: int = 401) -> Array:
-    """A grid of β, uniform in logit(β) between ±12 and closed by 0 and 1.
-
-    The curve log z(β) is steepest near the ends, where a uniform grid would miss it.
-    """
+    """A grid from 0 to 1, uniform in logit(β): log z(β) is steepest near the ends."""
     logits = np.linspace(-12.0, 12.0, points - 2)
     return np.concatenate([[0.0], 1.0 / (1.0 + np.exp(-logits)), [1.0]])

@@ -28,13 +28,9 @@ Gradients = Callable[[Array], tuple[Array, Array]]
 class Colouring(NamedTuple):
     """Which of n coordinates move at once, and where second derivatives are read.
 
-    Attributes
-    ----------
-    colours : shape (n,)
-        The number of each coordinate's colour, from 0.
-    shares : shape (n, n)
-        The share with which the change of slope i, where the colour of j moves, is element (i, j),
-        in row j. It is zero where others of that colour change the slope too.
+    `colours`, shape (n,), count from 0. Row j of `shares`, shape (n, n), has the shares with which
+    the change of slope i, where the colour of j moves, is element (i, j): 0 where others of that
+    colour change it too.
     """
 
     colours: Array
@@ -63,17 +59,10 @@ class Colouring(NamedTuple):
     ) -> Array:
         """Second derivatives by differences, shape (m, n, n), in units of each coordinate.
 
-        They are NaN where a log density beside a point is not finite. Each is a function of its
-        point, slopes and units alone.
-
-        Parameters
-        ----------
-        gradients
-            Log densities and their gradients, shapes (m k,) and (m k, n), at points of shape
-            (m k, n). The first k lie beside the first point.
-        points, slopes, units : shape (m, n)
-            The slopes are those at the points, for forward differences. Without them, differences
-            are central, which see kinks from both sides and cost twice the gradients.
+        `gradients` gives log densities and gradients at points of shape (m k, n), the first k of
+        which lie beside the first of `points`, shape (m, n). Differences are forward from `slopes`
+        at the points, or without them central, for twice the gradients. They are NaN where a log
+        density is not finite. Each is a function of its point, slopes and units alone.
         """
         moves = np.arange(self.colours.max() + 1)[:, None] == self.colours
         moved = STEP * units[:, None] * moves
@@ -93,10 +82,7 @@ class Colouring(NamedTuple):
 
 
 def hessian(gradients: Gradients, point: Array) -> Array:
-    """Symmetric matrix of second derivatives at a point whose scales are unknown, shape (D, D).
-
-    It costs 2 D gradients. Parameters as in `Colouring.second_derivatives`.
-    """
+    """Second derivatives at a point of unknown scales, shape (D, D), for 2 D gradients."""
     unit = 0.1 * np.maximum(1.0, np.abs(point))
     dense = Colouring.dense(point.size)
     (found,) = dense.second_derivatives(gradients, point[None], None, unit[None])
@@ -105,10 +91,7 @@ def hessian(gradients: Gradients, point: Array) -> Array:
 
 
 def _star(coupled: Array, alone: int) -> Array:
-    """Colours of which no two make up a path of four, by which elements are read directly.
-
-    So many coordinates, of those that are coupled with most others, have colours `alone`.
-    """
+    """Colours without paths of four in two of them; `alone` of the most coupled have their own."""
     n = len(coupled)
     coupled = coupled & ~np.eye(n, dtype=bool)
     colours = np.full(n, -1)

@@ -19,12 +19,8 @@ LOG_2PI = float(np.log(2 * np.pi))
 class ScaleFactors(NamedTuple):
     """The scale L of whitened coordinates in the form used by compiled code.
 
-    Attributes
-    ----------
-    lower : shape (D, D)
-        L, lower triangular; of shape (0, 0) if the other factors give L.
-    diagonal, vectors, stretch : shapes (D,), (D, r) and (r,)
-        d, U and s of L = diag(d) (I + U diag(s − 1) Uᵀ), where U has orthonormal columns.
+    `lower`, shape (D, D), is L, or of shape (0, 0) where L = diag(d) (I + U diag(s − 1) Uᵀ) with
+    `diagonal` d, orthonormal `vectors` U, shape (D, r), and `stretch` s.
     """
 
     lower: Array
@@ -192,8 +188,7 @@ def mixture_moments(
 ) -> tuple[Array, Array, float]:
     """Mean, covariance and log total weight of K weighted densities ([GS] 25).
 
-    m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i = exp(ℓ_i) / Σ_j exp(ℓ_j). The
-    ℓ are natural logs, and the weights need not sum to one.
+    m = Σ π_i m_i and Σ = Σ π_i (Σ_i + (m_i − m)(m_i − m)ᵀ), with π_i ∝ exp(ℓ_i).
     """
     log_weights = np.asarray(log_weights, float)
     log_total = float(log_sum_exp(log_weights))
@@ -206,11 +201,10 @@ def mixture_moments(
 
 
 def gaussian_moments(points: Array, *, weights: Array | None = None) -> tuple[Array, Array]:
-    """Mean and covariance of weighted points, with correlations shrunk for the sample size.
+    """Mean and covariance of weighted points, shape (count, D).
 
-    With n effective points, shape (count, D), the correlations are multiplied by n / (n + D).
-    Otherwise, a base of a hundred dimensions would be far too narrow in some directions and too
-    wide in others.
+    For n effective points, correlations are shrunk by n / (n + D). Without that, a base of a
+    hundred dimensions would be far too narrow in some directions and too wide in others.
     """
     count, dimension = points.shape
     share = np.full(count, 1 / count) if weights is None else weights / weights.sum()

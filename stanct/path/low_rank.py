@@ -23,16 +23,8 @@ TURNS, MOST_WHOLE = 2, 600
 class LowRankBase(Normal):
     """The base N(m, L Lᵀ) with L = diag(d) (I + U diag(s − 1) Uᵀ), for thousands of dimensions.
 
-    Products with L cost O(D r), and the base stores D (r + 2) numbers.
-
-    Attributes
-    ----------
-    mean, diagonal : shape (D,)
-        m and d > 0.
-    vectors : shape (D, r)
-        U, with orthonormal columns.
-    stretch : shape (r,)
-        s > 0, the standard deviations of (x − m) / d along U.
+    `mean` m and `diagonal` d > 0 have shape (D,). `vectors` U, shape (D, r), are orthonormal.
+    `stretch` s > 0 has the standard deviations of (x − m) / d along U. Products with L cost O(D r).
     """
 
     mean: Array = field(repr=False)
@@ -99,11 +91,10 @@ class LowRankBase(Normal):
     def narrowed(self, points: Array, scores: Array, *, rank: int = 50) -> LowRankBase:
         """The base with the directions in which the target is narrower than its coordinates.
 
-        Draws of n points tell only of directions of large variance. Along a narrow one the gradient
-        varies most, as for Bales et al. (2019) and nutpie's metric: in whitened coordinates of a
-        base that is the target, gradients have the covariance I. At most `rank` directions count
-        whose eigenvalues exceed those of noise, and which both halves of the draws show. `scores`
-        are the gradients of the target's log density at `points`, both of shape (n, D).
+        Along them the gradient varies most (Bales et al. 2019): in whitened coordinates of a base
+        that is the target, gradients have the covariance I. At most `rank` directions count whose
+        eigenvalues exceed noise, and which both halves of the draws show. `scores` are gradients at
+        `points`, (n, D).
         """
         scores = (y := scores * self.diagonal) + (y @ self.vectors * (self.stretch - 1)) @ (
             self.vectors.T
@@ -140,22 +131,18 @@ class LowRankBase(Normal):
 
     @property
     def log_det_scale(self) -> float:
-        """log det L."""
         return float(np.log(self.diagonal).sum() + np.log(self.stretch).sum())
 
     @property
     def scale_factors(self) -> ScaleFactors:
-        """L for compiled code."""
         return ScaleFactors(np.zeros((0, 0)), self.diagonal, self.vectors, self.stretch)
 
     @property
     def spread(self) -> Array:
-        """Standard deviations of x, shape (D,)."""
         return self.diagonal * np.sqrt(1 + np.square(self.vectors) @ (self.stretch**2 - 1))
 
     @property
     def covariance(self) -> Array:
-        """L Lᵀ, shape (D, D)."""
         inner = (self.vectors * (self.stretch**2 - 1)) @ self.vectors.T + np.eye(self.dimension)
         return self.diagonal[:, None] * inner * self.diagonal
 
@@ -164,11 +151,9 @@ class LowRankBase(Normal):
         return GaussianBase.from_covariance(self.mean, self.covariance)
 
     def unwhiten(self, z: Array) -> Array:
-        """x = m + L z for z of shape (..., D)."""
         return self.mean + self.diagonal * self._stretched(z, self.stretch)
 
     def whiten(self, x: Array) -> Array:
-        """z = L⁻¹ (x − m) for x of shape (..., D)."""
         return self._stretched((x - self.mean) / self.diagonal, 1 / self.stretch)
 
     def _stretched(self, y: Array, stretch: Array) -> Array:
@@ -177,11 +162,9 @@ class LowRankBase(Normal):
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float
     ) -> LowRankBase:
-        """The base from `from_points` on whitened draws; see `Base.refitted`.
+        """The base from `from_points` on whitened draws; `least_shrinkage` has no effect.
 
-        `least_shrinkage` has no effect, because the variances are those of the draws. The linear
-        functions of x along which this base is narrow are those of the new one, with the variances
-        of the draws.
+        Functions of x along which this base is narrow are those of the new one, too.
         """
         del least_shrinkage
         x = self.unwhiten(z)
@@ -195,7 +178,6 @@ class LowRankBase(Normal):
         return new._with_narrow(np.linalg.qr(functions)[0], new.whiten(x), share)
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         names = ("mean", "diagonal", "vectors", "stretch")
         return {f"base_{name}": getattr(self, name) for name in names}
 
@@ -205,8 +187,8 @@ def _spikes(
 ) -> tuple[Array, Array]:
     """Variances above those of noise, largest first, and their directions, shape (D, r).
 
-    `standard`, shape (n, D), are centred points over their noise, with the square roots of their
-    weights. `TURNS` steps of subspace iteration improve directions that are `near`.
+    `standard`, shape (n, D), are centred points over their noise, with the roots of their weights.
+    `TURNS` steps of subspace iteration improve directions that are `near`.
     """
     if near is None:
         values, vectors = _leading(standard, most)
@@ -246,10 +228,7 @@ def _leading(rows: Array, most: int) -> tuple[Array, Array]:
 
 
 def _repeated(points: Array, share: Array, mean: Array, diagonal: Array, most: int) -> int:
-    """The number of leading directions of the first half of points that the second half repeats.
-
-    Along such a direction, the second half's variance exceeds `REPEATED`.
-    """
+    """Leading directions of the first half of points along which the second varies, too."""
     middle = len(points) // 2
     standard = (points - mean) / diagonal
     root = np.sqrt(share)[:, None]

@@ -51,9 +51,7 @@ def _crossing(first: float, rise: float) -> float:
 def _bound(nodes: Array, steep: Array, heights: Array, most: Array) -> None:
     """Set how high the log density can be, above the highest node, at or beyond an interval.
 
-    Between nodes, slopes are between those of the nodes. Where a mesh is coarse, heights by
-    straight slopes can be too low by hundreds of nats, and would hide a second peak. All that lies
-    between two peaks decides how high they are beside each other.
+    Heights by straight slopes can be too low by hundreds of nats, and would hide a second peak.
     """
     highest = heights.argmax()
     height = 0.0

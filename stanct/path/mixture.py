@@ -25,14 +25,7 @@ UNITY = 1e-9
 class MixtureComponents(NamedTuple):
     """The density Σ_k π_k N(m_k, L_k L_kᵀ) of a mixture in whitened coordinates.
 
-    Attributes
-    ----------
-    weights : shape (K,)
-        π_k > 0, of sum 1.
-    places, roots : shapes (K, D) and (K, D, D)
-        m_k and L_k, the latter lower triangular.
-    log_det_roots : shape (K,)
-        log det L_k.
+    `weights` π have sum 1, `places` m shape (K, D), and lower triangular `roots` L (K, D, D).
     """
 
     weights: Array
@@ -45,18 +38,9 @@ class MixtureComponents(NamedTuple):
 class MixtureBase(Whitened[GaussianBase]):
     """The base Σ_k π_k N(m_k, L_k L_kᵀ), for samplers that draw from their base.
 
-    Moves at a fixed β cross no better between its components than between the target's modes. A
-    mixture therefore suits only simulated tempering, parallel tempering and annealing, which redraw
-    at β = 0.
-
-    Attributes
-    ----------
-    whitening
-        The Gaussian with the mixture's mean and covariance. Samplers move in its coordinates.
-    weights : shape (K,)
-        π_k > 0, of sum 1.
-    places, roots : shapes (K, D) and (K, D, D)
-        Means, and lower triangular roots of the covariances, in whitened coordinates.
+    Moves at a fixed β cross no better between its components than between the target's modes.
+    `whitening` has its mean and covariance. `weights`, shape (K,), have sum 1. `places`, (K, D),
+    and lower triangular `roots`, (K, D, D), are in whitened coordinates.
     """
 
     whitening: GaussianBase = field(repr=False)
@@ -93,11 +77,8 @@ class MixtureBase(Whitened[GaussianBase]):
     ) -> MixtureBase:
         """The mixture of Gaussians with these weights, which need not sum to one.
 
-        Raises
-        ------
-        SamplingError
-            There is no component, a weight is not positive, or the numbers of weights, components
-            or dimensions disagree.
+        Raises `SamplingError` unless there are as many positive weights as components of one
+        dimension.
         """
         share = np.asarray(weights, float)
         dimensions = {component.dimension for component in components}
@@ -122,7 +103,6 @@ class MixtureBase(Whitened[GaussianBase]):
 
     @property
     def components(self) -> MixtureComponents:
-        """The density in whitened coordinates."""
         return MixtureComponents(self.weights, self.places, self.roots, self.log_det_roots)
 
     @cached_property
@@ -146,10 +126,9 @@ class MixtureBase(Whitened[GaussianBase]):
         ]
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Whitened draws, shape (count, D).
+        """Whitened draws, shape (count, D), in random order, of which each component has its share.
 
-        Each component has its share of the draws to within one, in random order. Errors that take
-        the draws as independent are therefore too large rather than too small.
+        Errors that take them as independent are therefore too large rather than too small.
         """
         places = (np.arange(count) + rng.random()) / count
         ends = self.weights.cumsum() / self.weights.sum()
@@ -173,8 +152,8 @@ class MixtureBase(Whitened[GaussianBase]):
     def standardised(self, z: Array) -> Array:
         """Points that are standard normal if z, shape (..., D), is drawn from the base.
 
-        Each z is assigned at random, with the posterior probabilities, to a component that may have
-        made it, and whitened by that component. The assignments are the same in every call.
+        Each z is whitened by a component at random, with posterior probabilities, always in the
+        same way.
         """
         flat = np.reshape(z, (-1, self.dimension))
         terms = self.terms(flat)
@@ -188,11 +167,9 @@ class MixtureBase(Whitened[GaussianBase]):
         return points.reshape(np.shape(z))
 
     def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
         return self._log_density_whitened(self.whiten(x)) - self.log_det_scale
 
     def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return self._log_density_whitened(z) - (log_density + self.log_det_scale)
 
     def dense(self) -> NoReturn:
@@ -209,6 +186,5 @@ class MixtureBase(Whitened[GaussianBase]):
         raise SamplingError("A mixture base is not refitted.", remedy="Pass bootstrap=0.")
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         own = {f"base_{name}": getattr(self, name) for name in ("weights", "places", "roots")}
         return self.whitening.arrays() | own

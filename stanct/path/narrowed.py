@@ -29,12 +29,8 @@ LEAST, FLATTEST = 1e-6, 1e-4
 class Frame(NamedTuple):
     """The coordinates in which Gaussians of n inner coordinates are nearly standard normal.
 
-    Attributes
-    ----------
-    centre, diagonal : shape (n,)
-        Where Newton's steps start, and the unit of each coordinate.
-    vectors : shape (n, r)
-        Orthonormal directions that span, nearly, those in which curvatures are not 1.
+    Newton's steps start at `centre`, in units of `diagonal`. Orthonormal `vectors`, shape (n, r),
+    span, nearly, the directions in which curvatures are not 1.
     """
 
     centre: Array
@@ -43,10 +39,7 @@ class Frame(NamedTuple):
 
 
 class Narrowed(NamedTuple):
-    """A Gaussian of the inner coordinates, and the log of the target's mass over them.
-
-    The mass is −inf where the slice has no top.
-    """
+    """A Gaussian of the inner coordinates, and their log mass: −inf where a slice has no top."""
 
     gaussian: LowRankBase
     log_mass: float
@@ -62,15 +55,9 @@ class Narrowed(NamedTuple):
 
 
 def frame_of(mean: Array, precision: Array, *, sweeps: int, tolerance: float) -> Frame:
-    """The frame of a Gaussian, by factor analysis of its precision.
+    """The frame of a Gaussian of `mean` (n,) and `precision` (n, n), by factor analysis in sweeps.
 
-    Parameters
-    ----------
-    mean, precision : shapes (n,) and (n, n)
-    sweeps
-        How often directions and the precisions that these leave over are found in turn.
-    tolerance
-        A direction belongs to the frame if its curvature differs from 1 by more than this.
+    Directions belong to it whose curvatures differ from 1 by more than the tolerance.
     """
     own, variance = np.diag(precision), np.diag(np.linalg.inv(precision))
     diagonal, directions = np.sqrt(variance), np.zeros((mean.size, 0))
@@ -87,8 +74,7 @@ def frame_of(mean: Array, precision: Array, *, sweeps: int, tolerance: float) ->
 def narrowed(slices: Slices, theta: Array, frame: Frame) -> Narrowed:
     """The Gaussian at the top of a slice, a function of `theta`, shape (k,), and `frame` alone.
 
-    The curvature is that of Nyström's method: products with the frame's directions give it exactly
-    if its rank is no larger than their number, wherever its own directions are.
+    Nyström's curvature is exact if its rank is no larger than the number of the frame's directions.
     """
     mean, diagonal = frame.centre, frame.diagonal
     points = np.concatenate([mean[None], mean + STEP * diagonal * frame.vectors.T])

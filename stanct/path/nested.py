@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,21 +36,8 @@ _ROUNDED = 2.0**-20
 _ROUGH = 2.0
 
 
-class Given(Protocol):
-    """Densities of the n inner coordinates, given the outer ones at m places."""
-
-    @property
-    def log_mass(self) -> Any:
-        """Log of the target's mass over the inner coordinates, shape (m,)."""
-        ...
-
-    def made(self, noise: Array) -> tuple[Array, Array]:
-        """Draws from standard normal noise of shape (m, n), and their log densities."""
-        ...
-
-    def log_density(self, x: Array, /) -> Array:
-        """The log densities, shape (m,), at inner coordinates of shape (m, n)."""
-        ...
+Given = Conditionals | Narrowed | Profiles
+"""Densities of the n inner coordinates, given the outer ones at m places."""
 
 
 class Valued(NamedTuple):
@@ -65,18 +52,9 @@ class Valued(NamedTuple):
 class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
     """The base q(θ) q(x | θ) of k outer coordinates θ and n inner ones x.
 
-    Attributes
-    ----------
-    whitening
-        A Gaussian with about the moments of the base, in whose coordinates its draws are.
-    marginal
-        q, a mixture in k dimensions.
-    outer : shape (k,)
-        Numbers of the outer coordinates among all D.
-    gradients
-        How many gradients a draw costs on average.
-    lend
-        Lends the density of the target. A base that was read from a file has none.
+    Draws are in the coordinates of `whitening`, a Gaussian with about its moments. `marginal` is
+    q(θ), of the coordinates numbered `outer`. A draw costs so many `gradients` on average, of the
+    density that `lend` lends; a base that was read from a file has none.
     """
 
     whitening: GaussianBase | LowRankBase = field(repr=False)
@@ -94,17 +72,12 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
     def given(
         self, slices: Slices, theta: Array, *, rough: bool = False
     ) -> Iterator[tuple[slice, Given]]:
-        """The densities of the inner coordinates at each θ, some θ at a time.
+        """The densities of the inner coordinates at each θ, shape (count, k), some θ at a time.
 
-        Parameters
-        ----------
-        theta : shape (count, k)
-        rough
-            Whether their masses, which only guide a mixture, may be off by some nats.
+        With `rough`, their masses, which then only guide a mixture, may be off by some nats.
         """
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Independent whitened draws, shape (count, D)."""
         return self.valued(rng, count).z
 
     def valued(self, rng: np.random.Generator, count: int) -> Valued:
@@ -125,7 +98,6 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
         return self.marginal.standardised(self.marginal.whiten(theta))
 
     def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
         flat = np.reshape(x, (-1, self.dimension))
         theta, inner = flat[:, self.outer], np.delete(flat, self.outer, axis=1)
         log_q = self.marginal.log_density(theta)
@@ -135,11 +107,9 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
         return log_q.reshape(np.shape(x)[:-1])
 
     def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return self.log_density(self.unwhiten(z)) - log_density
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         names = ("outer", "gradients", *self.own)
         nested = {f"nested_{name}": np.asarray(getattr(self, name)) for name in names}
         marginal = {f"outer_{name}": array for name, array in self.marginal.arrays().items()}
@@ -160,17 +130,11 @@ class NestedBase(DrawnOnly[GaussianBase | LowRankBase], ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedGaussian(NestedBase):
-    """The base q(θ) N(x; m(θ), C(θ)).
+    """The base q(θ) N(x; m(θ), C(θ)), by Newton's method from one `centre` at each θ.
 
-    m(θ) and C(θ) are found anew at each θ, by Newton's method from one place. It costs as many
-    gradients as the inner coordinates have colours, and two, where they are Gaussian.
-
-    Attributes
-    ----------
-    centre, unit : shape (n,)
-        Where the method starts, and standard deviations there.
-    colours, shares : shapes (n,) and (n, n)
-        Of the `Colouring` of second derivatives.
+    It costs as many gradients as the inner coordinates have colours, and two, where they are
+    Gaussian. `unit` has standard deviations, and `colours` and `shares` are those of the
+    `Colouring`.
     """
 
     own = "centre", "unit", "colours", "shares"
@@ -189,15 +153,10 @@ class NestedGaussian(NestedBase):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedLowRank(NestedBase):
-    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of hundreds of coordinates x.
+    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of hundreds of coordinates x, by `narrowed` at each θ.
 
-    m(θ) and L(θ) are found anew at each θ; see `stanct.path.narrowed`. It costs a gradient for each
-    of r directions, and a few more.
-
-    Attributes
-    ----------
-    centre, diagonal, vectors : shapes (n,), (n,) and (n, r)
-        The frame of all Gaussians.
+    It costs a gradient for each of r directions, and a few more. The arrays are those of the
+    `Frame`.
     """
 
     own = Frame._fields
@@ -216,15 +175,10 @@ class NestedLowRank(NestedBase):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedProduct(NestedBase):
-    """The base q(θ) Π q(x_i | θ) of inner coordinates that are independent given θ.
+    """The base q(θ) Π q(x_i | θ) of inner coordinates that are independent given θ, by `profiles`.
 
-    Their densities are found anew at each θ; see `stanct.path.profiles`. θ is rounded for them. A
-    mesh can change where θ changes by nothing but rounding, and with it log q by some hundredths.
-
-    Attributes
-    ----------
-    centre, unit : shape (n,)
-        Where the densities are searched, and the unit of the first mesh.
+    A mesh of `unit` around `centre` is the first. θ is rounded for it, because meshes change with
+    θ.
     """
 
     own = "centre", "unit"

@@ -25,12 +25,7 @@ _NAMES = ("nodes", "log_tops", "rates", "upto")
 class ProductBase(DrawnOnly[GaussianBase]):
     """The base Π q_i(x_i), with densities that are exponential in pieces.
 
-    Attributes
-    ----------
-    whitening
-        The Gaussian with the means and variances of the coordinates.
-    nodes, log_tops, rates, upto
-        As in `Profiles`, of one place.
+    `whitening` has the means and variances; the other arrays are as in `Profiles`, of one place.
     """
 
     whitening: GaussianBase = field(repr=False)
@@ -48,29 +43,22 @@ class ProductBase(DrawnOnly[GaussianBase]):
         return cls(whitening=whitening, **{name: getattr(found, name) for name in _NAMES})
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Independent whitened draws, shape (count, D)."""
         return self.whiten(self._profiles.drawn(rng.random((count, self.dimension))))
 
     def standardised(self, z: Array) -> Array:
-        """Points that are standard normal if z, shape (..., D), is drawn from the base.
-
-        Within a piece of a density they are so nearly.
-        """
+        """Points, (..., D), that are standard normal, nearly in a piece, for z of the base."""
         x, total = self.unwhiten(z), self.upto[0, :, -1:]
         below = self.upto[0, :, :-1] / total
         columns = zip(np.moveaxis(x, -1, 0), self.nodes[0], below, strict=True)
         return ndtri(np.stack([np.interp(*column) for column in columns], axis=-1))
 
     def log_density(self, x: Array) -> Array:
-        """log q(x), normalised, for x of shape (..., D)."""
         return self._profiles.log_density(x)
 
     def delta(self, z: Array, log_density: Array) -> Array:
-        """δ = φ − ψ at whitened z, shape (..., D), from log densities −φ(m + L z), shape (...)."""
         return self.log_density(self.unwhiten(z)) - log_density
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the base by the names under which a run stores them."""
         return self.whitening.arrays() | {f"product_{name}": getattr(self, name) for name in _NAMES}
 
     @property

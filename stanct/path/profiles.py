@@ -49,18 +49,10 @@ Slopes = Callable[[Array, Array], tuple[Array, Array]]
 class Profiles(NamedTuple):
     """Normalised densities of n coordinates at each of T places, exponential in pieces.
 
-    One place serves for any number of draws or points.
-
-    Attributes
-    ----------
-    nodes, log_tops : shape (T, n, K)
-        Ends of the pieces, in order, and the log densities there.
-    rates : shape (T, n, 2)
-        Rates of the exponential tails below and above all nodes.
-    upto : shape (T, n, K + 1)
-        Masses up to the first node, to each further one, and of all.
-    log_mass : shape (T,)
-        Log mass of the target over all n coordinates; −inf where it was not found.
+    `nodes` and `log_tops`, shape (T, n, K), are ends of the pieces, in order, and log densities
+    there, `rates`, (T, n, 2), those of the tails, and `upto`, (T, n, K + 1), the masses up to each
+    node and of all. `log_mass`, (T,), is the target's over all n coordinates; −inf where it was not
+    found. One place serves for any number of draws or points.
     """
 
     nodes: Array
@@ -91,22 +83,12 @@ class Profiles(NamedTuple):
 def profiles(
     slopes: Slopes, theta: Array, centre: Array, unit: Array, *, fine: float = FINE
 ) -> Profiles:
-    """The densities of independent coordinates at places θ.
+    """The densities of independent coordinates at places θ, shape (T, k).
 
-    A mesh around the centre is refined where the log density is farthest from a parabola, and ends
-    move outwards. Every density is a function of its θ alone. It is a Gaussian where the target's
-    is not found.
-
-    Parameters
-    ----------
-    slopes
-        Log densities, shape (m,), and slopes along the n coordinates, shape (m, n), at m places θ
-        and at points of shape (m, n).
-    theta : shape (T, k)
-    centre, unit : shape (n,)
-        The middle of the first mesh, and its unit.
-    fine
-        How many nats the log density may be off a parabola, about, over an interval.
+    A mesh of `unit` around `centre` is refined where the log density is farthest from a parabola,
+    until it is about `fine` nats off, and ends move outwards. `slopes` gives log densities, (m,),
+    and slopes along the n coordinates, (m, n), at m places and points. A density is a function of
+    its θ alone, and a Gaussian where the target's is not found.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         nodes, steep, known = _refined(slopes, theta, centre, unit, fine)
@@ -180,10 +162,7 @@ def _merged(nodes: Array, steep: Array, joined: Array, its_steep: Array) -> tupl
 
 
 def _gathered(done: list[tuple[Array, Array, Array, Array]]) -> tuple[Array, Array, Array]:
-    """Parts of the places in one array each, from their numbers and the parts.
-
-    Nodes are filled up with the last one, so that further intervals have no width.
-    """
+    """Parts of the places in one array each; nodes are filled up with the last one."""
     many = max(nodes.shape[-1] for _, nodes, _, _ in done)
     order = np.argsort(np.concatenate([numbers for numbers, *_ in done]))
 

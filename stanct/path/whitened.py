@@ -24,7 +24,6 @@ class Whitened(Generic[Coordinates]):
 
     @property
     def dimension(self) -> int:
-        """D, the number of unconstrained parameters."""
         return self.whitening.dimension
 
     @property
@@ -49,15 +48,12 @@ class Whitened(Generic[Coordinates]):
 
     @property
     def is_gaussian(self) -> bool:
-        """Always false."""
         return False
 
     def unwhiten(self, z: Array) -> Array:
-        """x = m + L z for z of shape (..., D)."""
         return self.whitening.unwhiten(z)
 
     def whiten(self, x: Array) -> Array:
-        """z = L⁻¹ (x − m) for x of shape (..., D)."""
         return self.whitening.whiten(x)
 
 
@@ -67,24 +63,21 @@ class DrawnOnly(Whitened[Coordinates]):
     @property
     def components(self) -> NoReturn:
         """Raise `SamplingError`: compiled code does not know this density."""
-        raise SamplingError(
-            f"This method cannot use a {type(self).__name__}.",
-            remedy="Use the method 'independence', or another base.",
-        )
+        self._refuse("cannot be used by this method")
 
     def dense(self) -> NoReturn:
         """Raise `SamplingError`, because the base is not Gaussian."""
-        raise SamplingError(
-            f"A {type(self).__name__} has no dense Gaussian form.",
-            remedy="Use the method 'independence', or another base.",
-        )
+        self._refuse("has no dense Gaussian form")
 
     def refitted(
         self, z: Array, weights: Array | None = None, *, least_shrinkage: float
     ) -> NoReturn:
         """Raise `SamplingError`, because draws alone do not tell the density."""
         del z, weights, least_shrinkage
+        self._refuse("is not refitted")
+
+    def _refuse(self, why: str) -> NoReturn:
         raise SamplingError(
-            f"A {type(self).__name__} is not refitted.",
+            f"A {type(self).__name__} {why}.",
             remedy="Use the method 'independence', or another base.",
         )

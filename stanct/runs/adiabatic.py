@@ -166,11 +166,13 @@ class AdiabaticRun(EvidenceRun):
         gap_error = float(np.hypot(heated_error, evidence.std_error))
         kinetic = self._kinetic_score
         energy = self.energy_error
+        stops = np.concatenate(self.stops)
+        near = f" near β = {np.median(stops):.2g}" if stops.size else ""
         return (
             self._length_check(evidence),
             most("stalled", stalled.max(), 0.001,
                  f"{stalled[0]:.1%} of the cooled and {stalled[1]:.1%} of the heated trajectories "
-                 f"stalled{self._stalling()}.",
+                 f"stalled{near}.",
                  "The flow met a metastability, and what no trajectory reaches is missing from "
                  "log Z and from the draws: resample the momentum (refresh=), more often if you "
                  "do, or raise max_steps."),
@@ -190,11 +192,6 @@ class AdiabaticRun(EvidenceRun):
                  f"The kinetic energy at β = 1 is {kinetic:.1f} standard errors from its mean.",
                  f"The flow has left equilibrium. {MORE}"),
         )  # fmt: skip
-
-    def _stalling(self) -> str:
-        """Description of the β around which trajectories stopped."""
-        stops = np.concatenate(self.stops)
-        return f" near β = {np.median(stops):.2g}" if stops.size else ""
 
     @property
     def energy_error(self) -> float:

@@ -127,7 +127,8 @@ class BridgeRun(EvidenceRun):
         checks = (
             *self._fit_checks(),
             *self._unseen_checks(),
-            *_side_checks(self._warp),
+            _side_check("pareto_k", self._warp, 0, "draws", f"{MORE_DRAWS} {ESCALATE}"),
+            _side_check("pareto_k_base", self._warp, 1, "draws of the normal", ESCALATE),
             least("effective_size", evidence.effective_size, 100,
                   f"log Z rests on {evidence.effective_size:.0f} effective draws.", MORE_DRAWS),
             most("std_error", evidence.std_error, 0.5,
@@ -226,15 +227,8 @@ class BridgeRun(EvidenceRun):
         return f"{counted(self.chains, 'chain')} of {self.draws} draws of {self.provenance['fit']}"
 
 
-def _side_checks(pair: list[Bridge]) -> tuple[Check, ...]:
-    """Check the tails of the terms on both sides of the bridge."""
-    return (
-        _side_check("pareto_k", pair, 0, "draws", f"{MORE_DRAWS} {ESCALATE}"),
-        _side_check("pareto_k_base", pair, 1, "draws of the normal", ESCALATE),
-    )
-
-
 def _side_check(name: str, pair: list[Bridge], side: int, words: str, remedy: str) -> Check:
+    """Check the tails of the terms on one side of the bridge."""
     tail = Tail(max(one.pareto_k[side] for one in pair), min(one.even_share for one in pair))
     terms = f"The bridge's terms at the {words}"
     return weights_check(name, tail, terms, f"A few of them dominate. {remedy}")

@@ -34,9 +34,7 @@ _DECIMAL_COMMA = re.compile(r"\d,\d")
 class Chains:
     """The draws of several files, shape (chains, draws, columns), and the names of the columns.
 
-    `left_out` tells which draws are not among them, in words after the name of the files; empty if
-    none. `lost` is their share, also of those that a file's header announces. `files` are those of
-    the chains.
+    `left_out` tells in words which draws are not among them, and `lost` is their share.
     """
 
     names: tuple[str, ...]
@@ -72,11 +70,10 @@ class _Chain:
 def read_chains(files: Sequence[Path]) -> Chains | Table:
     """The draws of files, after warm-up: chains, or one table of all draws.
 
-    Files of profiles are passed over. The last line of a chain that was killed is left out: it need
-    not be whole, even if it has all of its fields, as a line without its end may lack digits. Where
-    chains are of different lengths, so many of the longest are kept that most draws remain. Raises
-    `StanctError` if a file cannot be read, comes twice, is of an approximation, or has other
-    columns than the first.
+    The last line of a chain that was killed is left out, as it may lack digits. Where chains are of
+    different lengths, so many of the longest are kept that most draws remain. Raises `StanctError`
+    if a file cannot be read, comes twice, is of an approximation, or has other columns than the
+    first.
     """
     for file in files:
         if files.count(file) > 1:

@@ -23,10 +23,7 @@ Columns = Mapping[str, Mapping[tuple[int, ...], int]]
 
 
 def elements_of(labels: Iterable[str]) -> dict[str, dict[tuple[int, ...], int]]:
-    """Group column labels by variable: index to the place of its column.
-
-    Raises `StanctError` if two columns have the same name.
-    """
+    """Column labels by variable: index to place; raises `StanctError` if two have one name."""
     places: dict[str, dict[tuple[int, ...], int]] = {}
     for column, label in enumerate(labels):
         match = COLUMN.match(label.strip().strip('"'))
@@ -47,10 +44,7 @@ def first_index(elements: Iterable[tuple[int, ...]]) -> int:
 
 
 def by_name(columns: Columns, draws: Array) -> dict[str, Array]:
-    """Variables of shape (chains, draws, ...) from columns, shape (chains, draws, columns).
-
-    A variable without all of its elements is not a number.
-    """
+    """Variables, (chains, draws, ...), of columns, (chains, draws, columns); NaN if not whole."""
     variables: dict[str, Array] = {}
     for name, elements in columns.items():
         first = first_index(elements)

@@ -5,23 +5,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from stanct.common.arrays import Array, joined_rows
+from stanct.common.arrays import Array
 from stanct.common.errors import counted
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
 from stanct.estimates.mixing import effective_size, r_hat
 from stanct.path.base import Base
 from stanct.runs.diagnostics import MORE, Check, transition_counts
+from stanct.runs.inference import for_arviz
 from stanct.runs.run import Run
-from stanct.runs.storage import Stored
 from stanct.runs.verdicts import least, most
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -100,24 +97,13 @@ class CopyRun(Run):
 
     def _sample_statistics(self) -> dict[str, Array]:
         """Statistics of each copy; NUTS statistics of a draw are repeated for all its copies."""
-        statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
-        statistics["diverging"] = statistics.pop("divergent").astype(bool)
+        statistics = for_arviz(self.statistics)
         repeated = {k: np.repeat(v, self.copies, axis=1) for k, v in statistics.items()}
         own = {k: v.reshape(self.chains, -1) for k, v in self._copy_statistics().items()}
         return repeated | own | {"log_weight": self.target_log_weights}
 
-    def _joined(self, more: Any) -> dict[str, Any]:
-        return {"statistics": joined_rows(self.statistics, more.statistics)}
-
     def _shape(self) -> str:
         return f"{counted(self.chains, 'chain')} of {self.draws} draws of {self.copies} copies"
-
-    def _stored_values(self) -> dict[str, Any]:
-        return {"statistics": self.statistics}
-
-    @classmethod
-    def _restored(cls, stored: Stored) -> dict[str, Any]:
-        return super()._restored(stored) | {"statistics": stored.statistics}
 
 
 def hand_overs(log_weights: Array) -> Array:
@@ -137,8 +123,7 @@ def mixing_checks(
 ) -> list[Check]:
     """Check that copies hand the target over, and that chains agree at β = 1.
 
-    `energy`, shape (chains, draws, N), is δ or φ of the copies, as `named`, infinite only where a
-    copy has no weight. `wider` is what helps beside more copies.
+    `energy`, shape (chains, draws, N), is δ or φ, as `named`. `wider` helps beside more copies.
     """
     weights = np.exp(run.copy_log_weights)
     # Watch every coordinate at β = 1, since modes may differ in any of them. Copies without weight

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stanct.common.arrays import Array, joined_rows
+from stanct.common.arrays import Array
 from stanct.common.errors import counted
 from stanct.estimates.pairs import PairEstimator
 from stanct.estimates.path import Evidence
@@ -17,6 +17,7 @@ from stanct.path.base import Base
 from stanct.path.coupled import CoupledBias
 from stanct.runs.diagnostics import Check, transition_checks, transition_counts, weights_check
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.inference import for_arviz
 from stanct.runs.normalised import prior_mass_checks, with_prior_mass
 from stanct.runs.path_checks import mixing_checks, round_trips
 from stanct.runs.storage import Stored
@@ -113,25 +114,20 @@ class CoupledRun(EvidenceRun):
         )
 
     def _sample_statistics(self) -> dict[str, Array]:
-        named = {name.rstrip("_"): values for name, values in self.statistics.items()}
-        named["diverging"] = named.pop("divergent").astype(bool)
-        return {**named, "beta": self.beta, "log_weight": self.target_log_weights}
+        return {
+            **for_arviz(self.statistics),
+            "beta": self.beta,
+            "log_weight": self.target_log_weights,
+        }
 
     def _shape(self) -> str:
         return f"{counted(self.chains, 'chain')} of {self.draws} draws"
-
-    def _joined(self, more: Any) -> dict[str, Any]:
-        return {"statistics": joined_rows(self.statistics, more.statistics)}
 
     def _stored_arrays(self) -> dict[str, Array]:
         of_bias = {f"bias {name}": values for name, values in asdict(self.bias).items()}
         return super()._stored_arrays() | of_bias
 
-    def _stored_values(self) -> dict[str, Any]:
-        return {"statistics": self.statistics}
-
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         own = {one.name: stored.arrays[f"bias {one.name}"] for one in fields(CoupledBias)}
-        found = {"bias": CoupledBias(**own), "statistics": stored.statistics}
-        return super()._restored(stored) | found
+        return super()._restored(stored) | {"bias": CoupledBias(**own)}

@@ -13,9 +13,6 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
     """One sentence for each step of the default, the method that confirms it, and each extension.
 
     Before them, one says why a bridge was not enough, or what the chains of its fit do not tell.
-    In a run's provenance, ``"steps"`` are those of the default, and ``"confirmed"`` is what the
-    second method found. A run of a method by name has neither. ``"extended"`` has the draws that
-    `extend` added.
     """
     if bridged := provenance.get("bridge"):
         yield (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -150,65 +150,48 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
     )
 
 
-def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> tuple[Check, ...]:
-    """Check that log Z agrees with that of a second method, where one was asked for.
-
-    `other` has method, log Z, standard error and failed checks of that method's run.
-    """
+def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> Iterator[Check]:
+    """Check that log Z agrees with that of `other`, a second method's, if one was asked for."""
     if other is None:
-        return ()
+        return
     gap = abs(evidence.log_z - other["log_z"])
     error = float(np.hypot(evidence.std_error, other["std_error"]))
-    found = check(
+    yield check(
         "confirmed",
         *agreement(gap, error),
         f"log Z and that of {other['method']}, {other['log_z']:.3f} ± {other['std_error']:.3f}, "
         f"differ by {gap:.3g}.",
         f"One of the two misses part of the target. {MORE}",
     )
-    return (found,)
 
 
-def fit_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
-    """The failed check `program` of the bridge from which a run was tempered, if it failed.
-
-    The provenance's ``"bridge"`` has it. The run itself cannot tell that the data are the wrong
-    ones.
-    """
-    return tuple(Check(**one) for one in facts.get("bridge", {}).get("program", ()))
-
-
-def left_out_check(facts: Mapping[str, Any]) -> tuple[Check, ...]:
-    """Check that hardly any draws of imported files were left out.
-
-    The provenance's ``"left_out"`` has their share, and the files in words.
-    """
-    if (left := facts.get("left_out")) is None:
-        return ()
-    found = most(
-        "lost", left["share"], MOST_LOST,
-        f"{left['share']:.1%} of the draws of {left['of']} were left out.",
-        f"{WHOLE} Then import all.",
-    )  # fmt: skip
-    return (found,)
+def origin_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
+    """The failed check `program` of a bridge that was tempered, and the loss of imported files."""
+    for one in facts.get("bridge", {}).get("program", ()):
+        yield Check(**one)
+    if (left := facts.get("left_out")) is not None:
+        yield most(
+            "lost", left["share"], MOST_LOST,
+            f"{left['share']:.1%} of the draws of {left['of']} were left out.",
+            f"{WHOLE} Then import all.",
+        )  # fmt: skip
 
 
 TWO_STAGES = "Use the default method, which draws in two stages."
 
 
-def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Check, ...]:
+def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> Iterator[Check]:
     """Check that log Z is not below that of draws in two stages, where the target allows them.
 
-    The provenance's ``"two_stages"`` has log Z, its standard error, the coordinates given which all
-    others are Gaussian or independent, and whether the base misses mass, so that it was not used.
+    The provenance's ``"two_stages"`` has it, and whether that base misses mass.
     """
     other = facts.get("two_stages")
     if other is None:
-        return ()
+        return
     error = float(np.hypot(evidence.std_error, other["std_error"]))
     below = (other["log_z"] - evidence.log_z) / error if 0 < error < np.inf else 0.0
     refused = other.get("refused", False)
-    found = most(
+    yield most(
         "two_stages", below, BELOW,
         f"log Z of draws in two stages{', a lower bound as they miss mass,' if refused else ''} is "
         f"{other['log_z']:.3f} ± {other['std_error']:.3f}, and this one is {abs(below):.1f} errors "
@@ -216,14 +199,12 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> tuple[Chec
         f"The run may miss necks along {first_few(other['given'])}. "
         + (MORE if refused or "steps" in facts else TWO_STAGES),
     )  # fmt: skip
-    return (found,)
 
 
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
-    """Check that something was tempered: δ varies, or a fit made the base equal to the target.
+    """Check that base and target are `least` apart, or a fit made them equal.
 
-    `value` is how far base and target are apart. Only with a base of the user's own is it likely
-    that a constant δ is an oversight.
+    Only with a base of the user's own is it likely that a constant δ is an oversight.
     """
     return check(
         "tempered", value, least, value >= least or settings.get("base") != "given",
@@ -232,47 +213,43 @@ def tempered_check(value: float, least: float, message: str, settings: Mapping[s
     )  # fmt: skip
 
 
-def beyond_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
+def beyond_checks(facts: Mapping[str, Any], std_error: float) -> Iterator[Check]:
     """Check that the target has no mass that no draw reaches, by what lines and draws told.
 
-    The provenance's ``"endless"`` names coordinates along which the density does not fall off
-    (`stanct.targets.integrable`). ``"rounding"`` has the mass where parameters round to their
-    bounds, as a share of the rest, and along which (`stanct.targets.rounding`).
+    The provenance's ``"endless"`` names coordinates along which the density does not fall off, and
+    ``"rounding"`` has the share of the mass where parameters round to their bounds.
     """
-    found: list[Check] = []
     along = [as_written(name) for name in facts.get("endless", ())]
     if along:
         what = f"The density does not fall off along {first_few(along)}, as far as numbers reach"
-        found.append(
-            check("improper", len(along), 0, False, f"{what}: its integral has no end.",
-                  f"Give {first_few([f'`{name}`' for name in along])} a proper prior.")
+        yield check(
+            "improper", len(along), 0, False, f"{what}: its integral has no end.",
+            f"Give {first_few([f'`{name}`' for name in along])} a proper prior.",
         )  # fmt: skip
     hidden = facts.get("rounding")
     if hidden is not None:
         missing, near = math.log1p(hidden["lost"]), [*map(as_written, hidden["along"])]
         much = f"About {missing:.2g} of log Z" if missing < 1 else "Much of log Z"
-        found.append(
-            most("rounding", missing, std_error / 2,
-                 f"{much} lies where {first_few(near)} rounds to a bound, where no draw can be.",
-                 f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, "
-                 "with its own density.")
+        yield most(
+            "rounding", missing, std_error / 2,
+            f"{much} lies where {first_few(near)} rounds to a bound, where no draw can be.",
+            f"Declare the logit or logarithm of {near[0]} as a parameter without that bound, with "
+            "its own density.",
         )  # fmt: skip
-    return tuple(found)
 
 
-def tails_check(along: Sequence[str], reached: bool, method: str) -> tuple[Check, ...]:
+def tails_check(along: Sequence[str], reached: bool, method: str) -> Iterator[Check]:
     """Check that the base has parts in heavy tails, where there are any, along some coordinates."""
     redraws = method in ("simulated_tempering", "independence")
     other = " and a method that draws from its base (method='simulated_tempering', or the default)"
     if not along:
-        return ()
-    found = check(
+        return
+    yield check(
         "tails", 0 if reached else len(along), 0, reached,
         f"The density has heavy tails along {first_few(along)}"
         + ("; the base reaches there." if reached else ", where a Gaussian base has no draws."),
         f"log Z may be too low, and errors too small. Use base='modes'{other * (not redraws)}.",
     )  # fmt: skip
-    return (found,)
 
 
 def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
@@ -286,8 +263,8 @@ def weights_check(name: str, tail: Tail, weights: str, remedy: str) -> Check:
 def base_tail_check(base_delta: Array) -> Check:
     """Check that the base reaches all of the target, for chains that move only to its draws.
 
-    The chains' weights do not tell of a part of the target that hardly any draw reaches. The
-    importance weights exp(−δ) of the base's draws do: they have a heavy tail.
+    Weights of chains do not tell of parts that hardly any draw reaches; those of the base's draws
+    do.
     """
     return weights_check(
         "pareto_k_base",
@@ -339,36 +316,29 @@ def _raised(name: str, value: float, method: str) -> str:
 
 def transition_checks(
     statistics: Mapping[str, Array], max_depth: int | None, method: str
-) -> tuple[Check, ...]:
+) -> Iterator[Check]:
     """Check the transitions of a method, as far as it recorded their statistics."""
     divergent = float((statistics["divergent__"] > 0).mean())
-    checks = [
-        most(
-            "divergences", divergent, MOST_DIVERGENT,
-            f"{divergent:.1%} of the draws had a divergent transition.",
-            f"Raise target_accept to 0.95 or 0.99{_raised('target_accept', 0.95, method)}.",
-        )
-    ]  # fmt: skip
+    yield most(
+        "divergences", divergent, MOST_DIVERGENT,
+        f"{divergent:.1%} of the draws had a divergent transition.",
+        f"Raise target_accept to 0.95 or 0.99{_raised('target_accept', 0.95, method)}.",
+    )  # fmt: skip
     if "treedepth__" in statistics and max_depth is not None:
         deep = float((statistics["treedepth__"] >= max_depth).mean())
-        checks.append(
-            most(
-                "max_depth", deep, 0.05,
-                f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
-                f"Raise max_depth{_raised('max_depth', max_depth + 2, method)}.",
-            )
+        yield most(
+            "max_depth", deep, 0.05,
+            f"{deep:.1%} of the transitions reached the largest tree depth, {max_depth}.",
+            f"Raise max_depth{_raised('max_depth', max_depth + 2, method)}.",
         )  # fmt: skip
     if "rejected__" in statistics:
         rejected = float((statistics["rejected__"] > 0).mean())
-        checks.append(
-            most(
-                "rejections", rejected, 0.2,
-                f"{rejected:.1%} of the draws had a transition that Stan rejected or whose log "
-                "density was not finite.",
-                LOOK_FOR_REJECTIONS,
-            )
+        yield most(
+            "rejections", rejected, 0.2,
+            f"{rejected:.1%} of the draws had a transition that Stan rejected or whose log density "
+            "was not finite.",
+            LOOK_FOR_REJECTIONS,
         )  # fmt: skip
-    return tuple(checks)
 
 
 def rough_check(again: int, starts: int, unseen: float) -> Check:
@@ -400,10 +370,7 @@ def unsettled_check(particles: int, known: int) -> Check:
 
 
 def searched_check(known: Mapping[str, Any]) -> Check:
-    """The check of a search that came to an end: how often its ascents found the best optimum.
-
-    `known` is the record of `Survey` in a run's provenance.
-    """
+    """How often the ascents of a search, of this record, found the best optimum or one as good."""
     optima = known["optima"]
     again = sum(
         seen

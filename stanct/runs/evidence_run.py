@@ -16,9 +16,8 @@ from stanct.estimates.digits import is_below_digits
 from stanct.estimates.path import Evidence
 from stanct.runs.diagnostics import (
     beyond_checks,
-    fit_check,
-    left_out_check,
     length_check,
+    origin_checks,
     two_stages_check,
 )
 from stanct.runs.normalised import program_checks
@@ -64,14 +63,10 @@ class EvidenceRun(Run):
     @cached_property
     def bare_evidence(self) -> Evidence:
         """The evidence without the warnings of the diagnostics, which need it."""
-        with one_blas_thread():
-            return replace(self._estimate(), of=self._estimated)
-
-    @property
-    def _estimated(self) -> str:
-        """What the evidence is the log of."""
         ends = self.provenance.get("ends")
-        return f"(Z of {ends['full']['name']} / Z of {ends['base']['name']})" if ends else "Z"
+        of = f"(Z of {ends['full']['name']} / Z of {ends['base']['name']})" if ends else "Z"
+        with one_blas_thread():
+            return replace(self._estimate(), of=of)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -112,8 +107,7 @@ class EvidenceRun(Run):
     def _beyond(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
         return (
-            *fit_check(self.provenance),
-            *left_out_check(self.provenance),
+            *origin_checks(self.provenance),
             *two_stages_check(evidence, self.provenance),
             *beyond_checks(self.provenance, evidence.std_error),
         )

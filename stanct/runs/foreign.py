@@ -85,11 +85,9 @@ Fit = (
 class ForeignFit:
     """Draws of the parameters, in the user's own space, each of shape (chains, draws, ...).
 
-    `lp`, shape (chains, draws), is Stan's ``lp__``, which lacks constants. `divergent` is the share
-    of the transitions that diverged, and `lost` that of the draws that were left out. The first two
-    are None if the fit does not say. `origin` tells in words where the draws come from. `columns`
-    are the elements that have a column, by variable, empty for what has no columns; and `where`
-    gives the place of a draw, by chain and draw, in words.
+    `lp`, shape (chains, draws), is Stan's ``lp__``, and `divergent` the share of such transitions;
+    None if the fit does not say. `lost` is the share of the draws that were left out. `origin`
+    tells where they come from, `columns` which elements have one, and `where` where a draw is.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -136,21 +134,10 @@ def is_path_of_fit(value: Any) -> bool:
 
 
 def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
-    """Read the draws of all parameters of a program.
+    """Read the draws of all parameters of a program, which have these shapes.
 
-    Parameters
-    ----------
-    fit
-        A ``CmdStanMCMC``; one or several CmdStan CSV files, or a folder of them; ArviZ's
-        ``InferenceData``, ``DataTree`` or ``Dataset``, or a netCDF file; a DataFrame with columns
-        such as ``theta[1,2]`` or ``theta.1.2`` and, for several chains, ``chain__``; or a mapping
-        of names to arrays of shape (chains, draws, ...) or (draws, ...). Warm-up draws that a CSV
-        file has are left out.
-
-    Raises
-    ------
-    StanctError
-        The fit is of no such kind, cannot be read, or lacks a parameter of the program.
+    The forms of a fit are those of `stanct.bridge`. Warm-up draws that a CSV file has are left out.
+    Raises `StanctError` if it cannot be read, or lacks a parameter of the program.
     """
     found = read_draws(fit)
     if _OF_APPROXIMATIONS & found.variables.keys():

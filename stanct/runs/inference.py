@@ -40,26 +40,11 @@ def groups_of(
 ) -> Groups:
     """Sort variables and data into ArviZ's groups, and compute what is missing.
 
-    Parameters
-    ----------
-    variables
-        Equally weighted draws of the program's variables, each of shape (chains, draws, ...).
-    x : shape (chains, draws, D)
-        The same draws in the unconstrained space; None if they are unknown.
-    density
-        Text of the density program; None if there is no Stan program.
-    data
-        JSON text of the data.
-    log_likelihood
-        Whether to compute log prior and log likelihoods that the program does not generate.
-    predictions
-        Names of the generated quantities that are predictions, or a mapping from them to the
-        observed data. By default those whose names end in ``_rep``.
-
-    Raises
-    ------
-    StanctError
-        There is no variable of a name in `predictions`.
+    `variables`, each of shape (chains, draws, ...), are equally weighted draws, and x, shape
+    (chains, draws, D), the same draws, unconstrained; None if they are unknown. `density` is the
+    text of the density program, None without one, and `data` JSON text. With `log_likelihood`, log
+    prior and log likelihoods are computed that the program does not generate. For `predictions` see
+    `Run.to_arviz`.
     """
     program = None if density is None else Program.from_source(density, name="density")
     split = None if program is None else _pointwise(program)
@@ -75,6 +60,13 @@ def groups_of(
     if predicted:
         groups["posterior_predictive"] = {to: variables[n] for n, to in predicted.items()}
     return Groups(groups, _data_groups(data, program, {*observed, *predicted.values()}))
+
+
+def for_arviz(statistics: Mapping[str, Array]) -> dict[str, Array]:
+    """Statistics of transitions, which have CmdStan's names, by ArviZ's."""
+    named = {name.rstrip("_"): values for name, values in statistics.items()}
+    named["diverging"] = named.pop("divergent").astype(bool)
+    return named
 
 
 def variables_at(x: Array, density: str | None, data: str) -> dict[str, Array]:

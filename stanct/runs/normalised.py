@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,9 @@ from stanct.runs.verdicts import Check, are_normalised, check
 
 
 def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
-    """Check that the program is a normalised joint density, as far as its text tells.
+    """Check that the program is a normalised joint density, by what its text leaves out.
 
-    The provenance's ``"omissions"`` is what the program leaves out
-    (`stanct.stan.omissions.Omission.record`). It is missing where there is no program. Constants of
-    less than half of the standard error of log Z do not matter.
+    Constants of less than half of the standard error of log Z do not matter.
     """
     omissions = facts.get("omissions")
     if omissions is None:
@@ -38,27 +36,20 @@ def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, .
     )  # fmt: skip
 
 
-def prior_mass_checks(facts: Mapping[str, Any]) -> tuple[Check, ...]:
-    """Check that the mass of the prior is known, which a path from the prior leaves out.
-
-    The provenance has its log, or None, as ``"log_prior_mass"``.
-    """
-    if facts.get("log_prior_mass", 0.0) is not None:
-        return ()
-    return (
-        check("prior_mass", np.inf, 0, False,
-              "The program does not tell the mass of its prior, a run on the prior alone did not "
-              "find it, and log Z takes it for 1.",
-              "Normalise the priors that `TemperedModel.omissions` names, or use the default "
-              "method, whose log Z does not need it."),
-    )  # fmt: skip
+def prior_mass_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that the mass of the prior is known, which a path from the prior leaves out."""
+    if facts.get("log_prior_mass", 0.0) is None:
+        yield check(
+            "prior_mass", np.inf, 0, False,
+            "The program does not tell the mass of its prior, a run on the prior alone did not "
+            "find it, and log Z takes it for 1.",
+            "Normalise the priors that `TemperedModel.omissions` names, or use the default method, "
+            "whose log Z does not need it.",
+        )  # fmt: skip
 
 
 def with_prior_mass(evidence: Evidence, facts: Mapping[str, Any]) -> Evidence:
-    """An estimate along a path from the prior, with the prior's mass and the error of that.
-
-    A mass that is not known counts as 1.
-    """
+    """An estimate from the prior, with the prior's mass and its error; unknown counts as 1."""
     mass, error = facts.get("log_prior_mass") or 0.0, facts.get("log_prior_mass_error", 0.0)
     return replace(
         evidence,

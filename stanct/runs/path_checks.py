@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,8 @@ def round_trips(beta: Array) -> Array:
 class BaseCheck:
     """z-scores of the w₀-weighted mean and covariance of z against 0 and I ([GS] after 22).
 
-    They have shapes (D,) and (D, D), or with more than `MOST_PAIRED` dimensions that of the
-    variances alone, (D,). In one of a thousand correct runs, the largest |z| exceeds the limit.
+    Beyond `MOST_PAIRED` dimensions, only of variances. One correct run in a thousand exceeds
+    `limit`.
     """
 
     mean: Array
@@ -68,10 +68,7 @@ class BaseCheck:
 
 
 def base_check(z: Array, log_weights_base: Array) -> BaseCheck:
-    """Compare draws z, shape (chains, draws, D), reweighted to β = 0, with the normal there.
-
-    Standard errors come from batch means, with `BATCHES_PER_CHAIN` batches for each chain.
-    """
+    """Compare draws z, (chains, draws, D), reweighted to β = 0, with the normal, by batch means."""
     chains, draws, dimension = z.shape
     length = draws // BATCHES_PER_CHAIN
     if length == 0:
@@ -117,8 +114,7 @@ def path_checks(
 ) -> tuple[Check, ...]:
     """Check mixing, weights and base, and with `rao_blackwell` the agreement of both estimators.
 
-    The remedies refer to the method's own `settings`. `kept` has the positions of the draws that
-    `z` has, where it has not all.
+    Remedies refer to the method's `settings`. `z` has the draws at the positions `kept`.
     """
     log_weights_base = estimator.log_weights(0.0)
     if kept is not None:
@@ -126,17 +122,33 @@ def path_checks(
     base = base_check(z, log_weights_base)
     trips = int(round_trips(beta).min())
     more = MORE if trips >= LEAST_TRIPS else _trips_remedy(trips, beta.shape[1], settings)
+    other = rao_blackwell or evidence
+    gap = abs(evidence.log_z - other.log_z)
+    gap_error = float(np.hypot(evidence.std_error, other.std_error))
+    support = support_check(estimator.base_delta)
+    # Where the target vanishes there are no draws, however long the chains are.
+    remedy = DECLARE if support.value > MOST_HOLES else more
+    dominate = f"A few draws dominate: {refit(settings)}"
     return (
         *mixing_checks(beta, evidence, settings),
-        *_estimate_checks(estimator, evidence, rao_blackwell, base, settings, more),
-    )
+        weights_check("pareto_k", evidence.tail, "The weights at β = 1", dominate),
+        most(
+            "base", base.worst, base.limit,
+            f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
+            f"standard errors (limit {base.limit:.1f}).",
+            f"The chain does not explore the base's end. {remedy}",
+        ),
+        Check(
+            "estimators", *agreement(gap, gap_error),
+            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3g}.",
+            remedy,
+        ),
+        support,
+    )  # fmt: skip
 
 
 def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
-    """The remedy for few trips. Without any, another base comes before longer chains.
-
-    Chains that are too short for a trip come before both.
-    """
+    """The remedy for few trips: longer chains, or without any trip another base."""
     if trips or draws < FEW_DRAWS:
         return f"{MORE} If that does not help, {refit(settings)}"
     remedy = refit(settings).capitalize()
@@ -148,93 +160,42 @@ def _trips_remedy(trips: int, draws: int, settings: Mapping[str, Any]) -> str:
     return remedy
 
 
-def mixing_checks(
-    beta: Array, evidence: Evidence, settings: Mapping[str, Any]
-) -> tuple[Check, ...]:
+def mixing_checks(beta: Array, evidence: Evidence, settings: Mapping[str, Any]) -> Iterator[Check]:
     """Check that the chains moved between base and target.
 
-    Chains that stay where they began may agree, and look well mixed. Without a round trip, R-hat
-    and effective sizes are therefore left out.
+    Chains that stay where they began may look well mixed: R-hat and sizes are then left out.
     """
     trips = int(round_trips(beta).min())
-    moved = least(
+    went = {0: "never went", 1: "went once"}.get(trips, f"went {trips} times")
+    yield least(
         "round_trips", trips, LEAST_TRIPS,
-        f"The slowest chain {_went(trips)} from base to target and back.",
+        f"The slowest chain {went} from base to target and back.",
         _trips_remedy(trips, beta.shape[1], settings),
     )  # fmt: skip
     if trips == 0:
-        return (moved,)
+        return
     rate = r_hat(beta)
     moving = effective_size(beta, method="bulk")
-    return (
-        moved,
-        Check(
-            "r_hat", rate, 1.05, not rate > 1.05,
-            f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
-            MORE,
-        ),
-        least(
-            "effective_size", min(evidence.effective_size, moving), 100,
-            f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
-            MORE,
-        ),
+    yield Check(
+        "r_hat", rate, 1.05, not rate > 1.05,
+        f"Split R-hat of β is {rate:.3f}: chains {'dis' if rate > 1.05 else ''}agree on it.",
+        MORE,
+    )  # fmt: skip
+    yield least(
+        "effective_size", min(evidence.effective_size, moving), 100,
+        f"log Z rests on {evidence.effective_size:.0f} effective draws, β on {moving:.0f}.",
+        MORE,
     )  # fmt: skip
 
 
-def _went(trips: int) -> str:
-    return {0: "never went", 1: "went once"}.get(trips, f"went {trips} times")
-
-
-def _estimate_checks(
-    estimator: PathEstimator,
-    evidence: Evidence,
-    rao_blackwell: Evidence | None,
-    base: BaseCheck,
-    settings: Mapping[str, Any],
-    more: str,
-) -> tuple[Check, ...]:
-    """Check what the estimates rest on: weights, base, two estimators, support.
-
-    The remedy `more` is the one for chains that are too short.
-    """
-    other = rao_blackwell or evidence
-    gap = abs(evidence.log_z - other.log_z)
-    gap_error = float(np.hypot(evidence.std_error, other.std_error))
-    support = support_check(estimator.base_delta)
-    # Where the target vanishes there are no draws, however long the chains are.
-    remedy = DECLARE if support.value > MOST_HOLES else more
-    return (
-        weights_check(
-            "pareto_k",
-            evidence.tail,
-            "The weights at β = 1",
-            f"A few draws dominate: {refit(settings)}",
-        ),
-        most(
-            "base", base.worst, base.limit,
-            f"Draws reweighted to the base miss its mean or covariance by {base.worst:.1f} "
-            f"standard errors (limit {base.limit:.1f}).",
-            f"The chain does not explore the base's end. {remedy}",
-        ),
-        Check(
-            "estimators",
-            *agreement(gap, gap_error),
-            f"Bridge and Rao–Blackwell estimates of log Z differ by {gap:.3g}.",
-            remedy,
-        ),
-        support,
-    )  # fmt: skip
-
-
-def tours_check(estimator: PathEstimator) -> tuple[Check, ...]:
+def tours_check(estimator: PathEstimator) -> Iterator[Check]:
     """Check that more than one stretch of the chains tells the error of log Z."""
     number = estimator.effective_tours
     if number is None:
-        return ()
-    found = least(
+        return
+    yield least(
         "few_tours", number, FEWEST_TOURS,
         f"The error of log Z rests on {number:.1f} effective tours, the stretches between draws "
         "of the base.",
         f"A region was visited in hardly more than one of them. {MORE}",
     )  # fmt: skip
-    return (found,)

@@ -17,15 +17,9 @@ COLUMNS = ["step", "form", *_NUMBERS, "found"]
 class Road:
     """What led to a run, read from its provenance.
 
-    Attributes
-    ----------
-    base
-        Kind of the run's base, by the name of its class.
-    makers
-        What each maker did, in turn: its name, gradients, log densities without one, the parts that
-        it added, what it found, and the number of the program's form if several were tried.
-    methods
-        The steps of the default, in turn; of a method by name, that method.
+    `base` is the kind of the run's base. `makers` says what each maker did, in turn: its name,
+    gradients, log densities without one, parts that it added, what it found, and the number of the
+    program's form. `methods` are the steps of the default, or the method that was named.
     """
 
     base: str
@@ -73,9 +67,7 @@ class Road:
     def table(self) -> pd.DataFrame:
         """A row for each maker and each method, in the order in which they were asked.
 
-        `parts` are those that a maker added to what is known, `gradients` and `evaluations` what
-        the row cost, and `found` what it found, or why a method was taken. Rows of methods have
-        their draws of each chain, log Z and its standard error.
+        `found` is what it found, or why a method was taken. Methods have draws and log Z, too.
         """
         import pandas as pd
 

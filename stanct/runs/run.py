@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, joined_rows
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
@@ -440,13 +440,9 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         )
 
     def _repr_html_(self) -> str:
-        small = self._small_parameters() if self.has_posterior else []
+        own = self.provenance.get("parameters", list(self.variables)) if self.has_posterior else []
+        small = [n for n in own if n in self.variables and self.variables[n][0, 0].size <= 5]
         return in_html(repr(self), self.diagnostics, self.summary(small) if small else None)
-
-    def _small_parameters(self) -> list[str]:
-        """The user's own parameters that fit into a short table."""
-        own = self.provenance.get("parameters", list(self.variables))
-        return [n for n in own if n in self.variables and self.variables[n][0, 0].size <= 5]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save the run: `run.json`, `draws.npz`, `data.json` and the generated programs.
@@ -463,7 +459,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         self._save(check_save_folder(folder))
 
     def _save(self, folder: Path) -> None:
-        save_run(folder, self, self.file_format, self._stored_arrays(), **self._stored_values())
+        save_run(self, folder, self._stored_arrays(), **self._stored_values())
 
     def stored(self, folder: Path) -> Self:
         """Save the run in place of the checkpoint in its folder, and return it as loaded."""
@@ -472,20 +468,25 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
 
     def _joined(self, more: Any) -> dict[str, Any]:
         """Fields of this run with those of `more`, where they are no arrays of draws."""
-        return {}
+        own: Any = self
+        named = "statistics" in self.__dataclass_fields__
+        return {"statistics": joined_rows(own.statistics, more.statistics)} if named else {}
 
     def _stored_arrays(self) -> dict[str, Array]:
         """Arrays that this kind of run adds to a saved run."""
         return {name: getattr(self, name) for name in self.arrays}
 
     def _stored_values(self) -> dict[str, Any]:
-        """Other fields that this kind of run adds, in the form that `storage.save_run` accepts."""
+        """Other fields that this kind of run adds, JSON values."""
         return {}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         """Read this kind's own fields from a saved run; the inverse of the two methods above."""
-        return {name: stored.arrays[name] for name in cls.arrays}
+        own: dict[str, Any] = {name: stored.arrays[name] for name in cls.arrays}
+        if "statistics" in cls.__dataclass_fields__:
+            own["statistics"] = stored.statistics
+        return own
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

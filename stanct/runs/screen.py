@@ -51,10 +51,7 @@ _FORMS = {
 
 
 def screen(run: Run, folder: str | None = None) -> Iterator[str]:
-    """The parts of the screen; log Z comes first, because the others may take their time.
-
-    `folder` is where the run was saved; None for one that was not.
-    """
+    """The parts of the screen, log Z first, because the others take time; `folder` has the run."""
     yield _log_z(run)
     yield "\n".join(_paragraphs(run, folder))
     if run.has_posterior:

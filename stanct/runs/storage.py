@@ -2,6 +2,9 @@
 
 Arrays that are in files already, because a run stored its draws as they were made, are files of
 their own, ``array-N.npy``. They are linked into the folder and mapped when the run is loaded.
+
+A folder cannot replace another in one step, so the old one is moved aside in between, where
+`_standing` finds it. The next save removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from stanct.common.arrays import Array, is_mapped, mapped_file, read_archive, whole_file
+from stanct.common.arrays import Array, is_mapped, mapped_file, part_of, read_archive, whole_file
+from stanct.common.drafts import synchronise
 from stanct.common.errors import SavedRunError, shortened
 from stanct.common.names import KINDS
+from stanct.common.resources import remedy_for
 from stanct.common.settings import closed, usable_path
 from stanct.path.base import base_from_arrays
-from stanct.runs.exchange import aside_of, replace_folder, standing
 
 # Names of the files of single arrays.
 _ARRAY = re.compile(r"array-\d{1,9}\.npy", re.ASCII)
@@ -41,65 +45,109 @@ class Stored:
     statistics: dict[str, Array]
 
 
-def save_run(
-    folder: str | os.PathLike[str],
-    run: Any,
-    file_format: str,
-    arrays: Mapping[str, Array],
-    *,
-    statistics: Mapping[str, Array] | None = None,
-    **more: Any,
-) -> None:
-    """Save a run. The folder appears whole or not at all, and replaces what is there.
+def save_run(run: Any, folder: Path, arrays: Mapping[str, Array], **more: Any) -> None:
+    """Save a run with these arrays; the folder appears whole or not at all, and replaces another.
 
-    The kind adds `more`, JSON values, to `run.json`. Raises `SavedRunError` if the folder holds
-    something other than a run, or cannot be written.
+    `more` are JSON values for `run.json`. Raises `SavedRunError` if the folder cannot be written.
     """
-
     for kind in run.programs:
         _check_name(kind)
-
-    def write(draft: Path) -> None:
-        base = {} if run.base is None else run.base.arrays()
-        named = {**base, **arrays}
-        named |= {f"variable {name}": values for name, values in run.variables.items()}
-        named |= {f"statistic {name}": values for name, values in (statistics or {}).items()}
-        files = _files(draft, {name: a for name, a in named.items() if is_mapped(a)})
-        named = {name: values for name, values in named.items() if name not in files}
-        np.savez(draft / "draws.npz", allow_pickle=False, **named)
-        (draft / "data.json").write_text(run.data, encoding="utf-8")
-        for kind, text in run.programs.items():
-            (draft / f"{kind}.stan").write_text(text, encoding="utf-8")
-        head = {
-            "format": file_format,
-            "method": run.method,
-            "engine": run.engine,
-            "programs": sorted(run.programs),
-            "provenance": dict(run.provenance),
-            **({"files": files} if files else {}),
-            **more,
-        }
-        text = json.dumps(head, indent=2)
-        (draft / "run.json").write_text(text + "\n", encoding="utf-8")
-
-    replace_folder(Path(folder), write, is_run=_is_run, is_own=_is_own)
+    final = Path(os.path.realpath(folder))
+    draft = final.parent / f".{final.name}.draft"
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            _write(draft, run, arrays, more)
+            if _head(final) is not None:
+                _carry_over(final, draft)
+            for path in (*draft.iterdir(), draft):
+                synchronise(path)
+            _exchange(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as cause:
+        raise SavedRunError(
+            f"The run cannot be saved in {final}: {cause}.",
+            remedy=remedy_for(cause, "Save it in a folder that you can write."),
+        ) from cause
 
 
-def _is_run(folder: Path) -> bool:
-    return _head(folder) is not None
+def _write(draft: Path, run: Any, arrays: Mapping[str, Array], more: Mapping[str, Any]) -> None:
+    """Write the files of a run into an empty folder."""
+    base = {} if run.base is None else run.base.arrays()
+    named = {**base, **arrays}
+    named |= {f"variable {name}": values for name, values in run.variables.items()}
+    statistics = getattr(run, "statistics", {})
+    named |= {f"statistic {name}": values for name, values in statistics.items()}
+    files = _files(draft, {name: a for name, a in named.items() if is_mapped(a)})
+    named = {name: values for name, values in named.items() if name not in files}
+    np.savez(draft / "draws.npz", allow_pickle=False, **named)
+    (draft / "data.json").write_text(run.data, encoding="utf-8")
+    for kind, text in run.programs.items():
+        (draft / f"{kind}.stan").write_text(text, encoding="utf-8")
+    head = {
+        "format": run.file_format,
+        "method": run.method,
+        "engine": run.engine,
+        "programs": sorted(run.programs),
+        "provenance": dict(run.provenance),
+        **({"files": files} if files else {}),
+        **more,
+    }
+    (draft / "run.json").write_text(json.dumps(head, indent=2) + "\n", encoding="utf-8")
 
 
-def _is_own(name: str) -> bool:
-    """Whether a file of this name in a saved run's folder is part of the run."""
+def _carry_over(final: Path, draft: Path) -> None:
+    """Bring along what the user put beside a saved run, such as a report."""
     own = {"run.json", "draws.npz", "data.json", *(f"{kind}.stan" for kind in KINDS)}
-    return name in own or _ARRAY.fullmatch(name) is not None
+    for entry in final.iterdir():
+        if entry.name in own or _ARRAY.fullmatch(entry.name) or (draft / entry.name).exists():
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, draft / entry.name, symlinks=True, copy_function=_linked)
+        elif entry.is_symlink() or entry.is_file():
+            _linked(entry, draft / entry.name, follow_symlinks=False)
+
+
+def _linked(file: Any, to: Any, **more: Any) -> None:
+    """Link a file, or copy it where that cannot be."""
+    try:
+        os.link(file, to, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(file, to, **more)
+
+
+def _exchange(draft: Path, final: Path) -> None:
+    aside = _aside_of(final)
+    try:
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            final.rename(aside)
+        draft.rename(final)
+        synchronise(final.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        if aside.exists() and not final.exists():
+            aside.rename(final)
+        raise
+
+
+def _aside_of(folder: Path) -> Path:
+    """Where a folder waits while another takes its place."""
+    return folder.parent / f".{folder.name}.old"
+
+
+def _standing(folder: str | os.PathLike[str]) -> Path:
+    """Where a saved run is: aside, if a kill came in the middle of its replacement."""
+    path = usable_path(folder, SavedRunError)
+    aside = _aside_of(path)
+    return aside if not path.exists() and _head(aside) is not None else path
 
 
 def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
-    """Give each array a file of its own; names, and whether the first two axes are swapped there.
-
-    A file of which an array maps all is linked, where that is possible.
-    """
+    """Give each array a file, linked if it maps one; names, and whether two axes are swapped."""
     files: dict[str, list[Any]] = {}
     for number, (name, values) in enumerate(arrays.items()):
         path, whole = draft / f"array-{number}.npy", whole_file(values)
@@ -108,10 +156,7 @@ def _files(draft: Path, arrays: Mapping[str, Array]) -> dict[str, list[Any]]:
             with path.open("wb") as file:
                 np.lib.format.write_array(file, values, allow_pickle=False)
         else:
-            try:
-                os.link(whole[0], path)
-            except OSError:  # another file system, or one without links
-                shutil.copyfile(whole[0], path)
+            _linked(whole[0], path)
         files[name] = [path.name, swapped]
     return files
 
@@ -138,13 +183,10 @@ def check_save_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def check_store_folder(folder: str | os.PathLike[str]) -> None:
-    """Refuse to store draws where a finished run is; raise `SavedRunError`.
-
-    Where a kill came while a finished run took the place of its checkpoint, that is put back.
-    """
+    """Refuse to store draws where a run is; a checkpoint that a kill left aside is put back."""
     path = Path(folder)
-    if not path.exists() and aside_of(path).is_dir():
-        aside_of(path).rename(path)
+    if not path.exists() and _aside_of(path).is_dir():
+        _aside_of(path).rename(path)
     if _head(path) is not None:
         raise SavedRunError(
             f"{path} holds a finished run, to which no draws can be added.",
@@ -155,7 +197,7 @@ def check_store_folder(folder: str | os.PathLike[str]) -> None:
 
 def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the `run.json` of a saved run of any kind; raise `SavedRunError` without one."""
-    head = _head(standing(usable_path(folder, SavedRunError), _is_run))
+    head = _head(_standing(folder))
     if head is None:
         checkpoint = (Path(folder) / "checkpoint.json").is_file()
         raise SavedRunError(
@@ -169,11 +211,8 @@ def saved_head(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextmanager
 def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored]:
-    """Read a saved run of one format; errors while the body builds the run count as damage.
-
-    Raises `SavedRunError` if the folder is missing, incomplete, damaged or of another format.
-    """
-    path = standing(usable_path(folder, SavedRunError), _is_run)
+    """Read a saved run of one format; errors while the body builds the run count as damage."""
+    path = _standing(folder)
     head = saved_head(path)
     if head["format"] != file_format:
         found = shortened(repr(head["format"]), 60)
@@ -190,13 +229,13 @@ def reading(folder: str | os.PathLike[str], file_format: str) -> Iterator[Stored
         common = {
             "method": head["method"],
             "engine": head["engine"],
-            "variables": _part(stored, "variable "),
+            "variables": part_of(stored, "variable "),
             "base": base_from_arrays(stored) if "base_mean" in stored else None,
             "programs": {kind: _text(path, f"{kind}.stan") for kind in head["programs"]},
             "data": _text(path, "data.json"),
             "provenance": head["provenance"],
         }
-        yield Stored(head, common, stored, _part(stored, "statistic "))
+        yield Stored(head, common, stored, part_of(stored, "statistic "))
     except SavedRunError:
         raise
     except Exception as cause:  # a file that someone made can break anything that reads it
@@ -230,7 +269,3 @@ def _head(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) and head.keys() >= _KEYS else None
-
-
-def _part(stored: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    return {k.removeprefix(prefix): v for k, v in stored.items() if k.startswith(prefix)}

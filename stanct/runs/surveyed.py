@@ -138,7 +138,7 @@ class Surveyed:
         shares = mode_shares(self._placed[0], place[None], np.asarray, np.zeros((1, len(place))))
         _, z, unwhiten, log_weights = self._placed
         own = mode_shares({**found, "log_evidence": log_mass}, z, unwhiten, log_weights)
-        weight = expectation(own, log_weights, 1)
+        weight = expectation(own, log_weights, 1, **run.alike)
         return {
             "place": place,
             "weight": weight.value,
@@ -151,7 +151,10 @@ class Surveyed:
     @cached_property
     def mode_columns(self) -> dict[str, Array] | None:
         """The columns of `modes` that do not depend on the names of parameters."""
-        return None if self._placed is None else mode_columns(*self._placed, self._mode_evidence)
+        run: Any = self
+        if self._placed is None:
+            return None
+        return mode_columns(*self._placed, self._mode_evidence, **run.alike)
 
     @cached_property
     def mode_means(self) -> dict[str, Array]:
@@ -318,10 +321,7 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def searched(run: Any, *, spikes: bool = True) -> str:
-    """State in words where modes were searched and how likely another is.
-
-    A run can only be right about the region that it has seen.
-    """
+    """State in words where modes were searched and how likely another is."""
     facts = run.provenance.get("survey")
     if facts is None:
         looked = run.provenance.get("search") is not None
@@ -375,9 +375,7 @@ def searched_in_short(provenance: Mapping[str, Any]) -> str:
 def mode_size(modes: Mapping[str, Array] | None) -> float:
     """Least number of independent draws that would tell the weight of a mode as precisely.
 
-    Chains that change between modes a few times tell little of their weights, and the ranks of
-    coordinates, on which R-hat and bulk effective sizes rest, hardly show it where one mode is
-    rare. Infinite without a mode that counts and was both visited and left.
+    Ranks of coordinates hardly show chains that seldom change to a rare mode.
     """
     if modes is None:
         return np.inf

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from stanct.common.arrays import Array, joined_rows
+from stanct.common.arrays import Array
 from stanct.common.errors import StanctError, counted
 from stanct.estimates import weighted
 from stanct.estimates.averages import Expectation
@@ -29,6 +29,7 @@ from stanct.runs.diagnostics import (
     transition_counts,
 )
 from stanct.runs.evidence_run import EvidenceRun, scans
+from stanct.runs.inference import for_arviz
 from stanct.runs.path_checks import BaseCheck, base_check, path_checks, round_trips, tours_check
 from stanct.runs.storage import Stored
 from stanct.runs.surveyed import AGAIN
@@ -159,17 +160,16 @@ class TemperedRun(EvidenceRun):
                 kept=self.kept,
                 rao_blackwell=self.rao_blackwell_evidence,
             ),
-            *self._move_checks(own.get("max_depth")),
+            *(
+                # Draws of the base are all that moves, or trajectories do.
+                [base_tail_check(self.base_delta)]
+                if self.method == "independence"
+                else transition_checks(self.statistics, own.get("max_depth"), self.method)
+            ),
             *tours_check(self.estimator),
             agreement_check(evidence, self.thermodynamic_evidence),
             *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
-
-    def _move_checks(self, max_depth: int | None) -> tuple[Check, ...]:
-        """The checks of trajectories, or of the base where draws of it are all that moves."""
-        if self.method == "independence":
-            return (base_tail_check(self.base_delta),)
-        return transition_checks(self.statistics, max_depth, self.method)
 
     @cached_property
     def standardised(self) -> Array:
@@ -186,7 +186,9 @@ class TemperedRun(EvidenceRun):
 
         They are those of all draws; ``[:, run.kept]`` are those of `variables`.
         """
-        return self.estimator.log_weights(_valid_beta(beta))
+        if not 0 <= beta <= 1:
+            raise StanctError(f"β must lie between 0 and 1, not {beta!r}.")
+        return self.estimator.log_weights(float(beta))
 
     def _row_weights(self, beta: float) -> Array:
         """The log weights of the rows of `z` and `variables`, shape (chains, kept)."""
@@ -198,13 +200,9 @@ class TemperedRun(EvidenceRun):
         """Log weights of the kept draws at β = 1, shape (chains, kept)."""
         return self._row_weights(1.0)
 
-    @cached_property
-    def _row_tours(self) -> Tours | None:
-        return self.tours.at(self.kept) if self.tours is not None else None
-
     @property
     def alike(self) -> dict[str, Any]:
-        return {"tours": self._row_tours}
+        return {"tours": None if self.tours is None else self.tours.at(self.kept)}
 
     def curve(self, beta: Array | None = None) -> Curve:
         """The free-energy curve log z(β) with errors, at `beta` or at 0, 0.02, …, 1."""
@@ -262,9 +260,7 @@ class TemperedRun(EvidenceRun):
         return weighted.rows_of(self.variables, picked)
 
     def _sample_statistics(self) -> dict[str, Array]:
-        statistics = {name.rstrip("_"): values for name, values in self.statistics.items()}
-        statistics["diverging"] = statistics.pop("divergent").astype(bool)
-        statistics |= {
+        statistics = for_arviz(self.statistics) | {
             "beta": self.beta,
             "delta": self.delta,
             "log_weight": self.log_weights(1.0),
@@ -281,11 +277,10 @@ class TemperedRun(EvidenceRun):
         return f"{counted(self.chains, 'chain')} of {self.draws} draws{kept}"
 
     def _joined(self, more: Any) -> dict[str, Any]:
-        return {
+        return super()._joined(more) | {
             "z": np.concatenate([self.z, more.z], axis=1),
             "kept": np.concatenate([self.kept, self.draws + more.kept]),
             "base_delta": np.concatenate([self.base_delta, more.base_delta]),
-            "statistics": joined_rows(self.statistics, more.statistics),
         }
 
     def _stored_arrays(self) -> dict[str, Array]:
@@ -301,21 +296,13 @@ class TemperedRun(EvidenceRun):
         return self.bias
 
     def _stored_values(self) -> dict[str, Any]:
-        ladder = isinstance(self.bias, LadderBias)
         atom = self.bias.atom if isinstance(self.bias, Bias) else 0.0
-        return {"statistics": self.statistics, "ladder": ladder, "atom": atom}
+        return {"ladder": isinstance(self.bias, LadderBias), "atom": atom}
 
     @classmethod
     def _restored(cls, stored: Stored) -> dict[str, Any]:
         knots = stored.arrays["bias_beta"], stored.arrays["bias_value"]
         ladder, atom = stored.head.get("ladder"), stored.head.get("atom", 0.0)
         return super()._restored(stored) | {
-            "bias": LadderBias(*knots) if ladder else Bias(*knots, atom=atom),
-            "statistics": stored.statistics,
+            "bias": LadderBias(*knots) if ladder else Bias(*knots, atom=atom)
         }
-
-
-def _valid_beta(beta: float) -> float:
-    if not 0 <= beta <= 1:
-        raise StanctError(f"β must lie between 0 and 1, not {beta!r}.")
-    return float(beta)

@@ -19,8 +19,7 @@ from stanct.targets.program_target import ProgramTarget
 class Unconstrained:
     """Draws of a fit in the unconstrained space of a program, shape (chains, draws, D).
 
-    `lp` has the rows of the draws that are left. Those are lost which the transform cannot invert,
-    or which were cut from longer chains. For the rest see `ForeignFit`.
+    `lp` has the rows that are left, and `lost` is the share that was not inverted or cut.
     """
 
     x: Array = field(repr=False)
@@ -31,11 +30,9 @@ class Unconstrained:
 
 
 def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
-    """Read a fit of a program and transform its draws.
+    """Read a fit of a program and transform its draws; random are lengths of unit vectors.
 
-    Random numbers are for the lengths of unconstrained unit vectors; see
-    `ProgramTarget.unconstrain`. Raises `StanctError` if the fit cannot be read, lacks a parameter,
-    or has hardly a draw in the program's support.
+    Raises `StanctError` if it cannot be read, lacks a parameter, or is outside of the support.
     """
     found = read_fit(fit, target.parameter_shapes)
     types = {d.name: d.type for d in target.program.parameters}
@@ -65,10 +62,7 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
 
 
 def sampled(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
-    """The draws of `unconstrained`, of chains and parameters that vary.
-
-    Raises `StanctError` if all draws of a parameter are the same, or those of two chains are.
-    """
+    """The draws of `unconstrained`; raises `StanctError` unless parameters and chains vary."""
     found = unconstrained(target, fit, rng)
     chains, _, dimension = found.x.shape
     still = np.flatnonzero(np.ptp(found.x.reshape(-1, dimension), axis=0) == 0)

@@ -13,10 +13,8 @@ from stanct.common.errors import first_few
 class Kind:
     """What all checks of one name have in common.
 
-    `bound` says whether the threshold is the least value that is allowed, or the largest, and `of`
-    what a failed check puts in doubt: ``"draws"``, and with them log Z, or log Z alone. It may be
-    mended by more ``"draws"``, by another ``"run"``, or only by ``"you"``, who wrote the program or
-    asked for so much.
+    A failed check puts the ``"draws"`` in doubt, and with them log Z, or log Z alone. It may be
+    mended by more ``"draws"``, by another ``"run"``, or only by ``"you"``, who wrote the program.
     """
 
     bound: Literal["minimum", "maximum"]
@@ -180,10 +178,7 @@ def no_log_z(checks: Iterable[Check]) -> str:
 
 
 def meaningful(checks: Iterable[Check]) -> list[Check]:
-    """The checks without those that mean nothing because there is no log Z, or no posterior.
-
-    What draws of a density without an end pass or fail tells nothing, and no other run mends it.
-    """
+    """The checks without those that mean nothing because there is no log Z, or no posterior."""
     checks = list(checks)
     if not no_log_z(checks):
         return checks

@@ -9,7 +9,6 @@ Everything is frozen before the kept draws.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -17,7 +16,6 @@ import numpy as np
 
 from stanct import kernels
 from stanct.common.arrays import Array
-from stanct.common.deadline import ended_by
 from stanct.common.names import MODES
 from stanct.common.settings import MOST_COUNTED, Whole
 from stanct.path.base import Base
@@ -26,26 +24,23 @@ from stanct.path.course import Course
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
+from stanct.samplers._looks import in_looks
 from stanct.samplers._method import HmcMethod
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, Round, acceptance_by_beta, course_under, refit_base
 from stanct.samplers._watch import Watch
 from stanct.targets.protocols import SampledDensity
 from stanct.work.execution import Borrow
+from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
 
 BLOCK = 100
-# Relative lengths of the rounds of a warm-up. The bias is learned again after each.
-DOUBLING = (1, 1, 2, 4, 8)
 ROUND_DRAWS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alternation(HmcMethod[TemperedRun]):
-    """A method that moves x given β and draws β given x, in turn; `Gibbs` has the settings.
-
-    The warm-up learns the bias and the step sizes in rounds of doubling length.
-    """
+    """A method that moves x given β and draws β given x, in turn; `Gibbs` has the settings."""
 
     default_draws: ClassVar[int] = 2500
     default_warmup: ClassVar[int] = 500
@@ -230,14 +225,11 @@ class _Chains:
 
     def learn(self, number: int) -> None:
         """Learn bias and step sizes in rounds of doubling length, and leave one frozen table."""
-        for step, share in enumerate(DOUBLING):
-            size = max(self.job.warmup * share // sum(DOUBLING), 2)
+        for step, size in enumerate(lanes.doubling(self.job.warmup)):
             out = self.drawn("warm-up", size, learn=True)
             done = self.round(out, "warm-up", number, step)
             self.bias = self.method.refitted_bias(done, self.uniform)
-            pooled = kernels.pool_tables([member.table for member in self.members])
-            for member in self.members:
-                member.table = kernels.copy_table(pooled)
+            lanes.pool(self.members)
 
     def rebase(self, base: Base, bias: AnyBias) -> None:
         """Keep the position x of every chain under a new base and bias."""
@@ -251,48 +243,37 @@ class _Chains:
         """Make the kept draws, and say whether they ended early."""
         job, work = self.job, self.work(learn=False)
         done: list[list[kernels.GibbsOut]] = [[] for _ in self.members]
-        out, ahead, interrupted = None, precision.first, False
-        with job.bar(len(self.members) * precision.first, job.method) as bar:
-            watch = Watch(base_draws, 1, self.bias, precision, bar, job.execution)
+        watch = Watch(base_draws, 1, self.bias, precision, job.execution)
 
-            def seen(latest: list[list[kernels.GibbsOut]]) -> None:
-                watch.show(lambda: _so_far(done, latest))
+        def make(draws: int, bar: Bar) -> bool:
+            before = sum(len(block.beta) for block in done[0])
+
+            def so_far(latest: list[list[kernels.GibbsOut]]) -> tuple[Array, Array, int]:
+                level = min(map(len, latest))
+                out = _joined([[*a, *b[:level]] for a, b in zip(done, latest, strict=True)])
+                return out.beta, out.delta, int(out.gradients.sum())
 
             def taken(lane: int, number: int, block: kernels.GibbsOut) -> kernels.GibbsOut:
-                first = number + (0 if out is None else out.beta.shape[1])
-                z = shelf.taken(block.z[None], first, chain=lane, chains=len(self.members))
+                first, chains = before + number, len(self.members)
+                z = shelf.taken(block.z[None], first, chain=lane, chains=chains)
                 return block._replace(z=z[0])
 
-            try:
-                while out is None or ahead:
-                    sizes = lanes.block_sizes(ahead, BLOCK)
-                    blocks, interrupted = job.blocks(
-                        job.method, work, self.members, sizes, final=True, bar=bar, seen=seen,
-                        taken=taken,
-                    )  # fmt: skip
-                    done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
-                    out = _joined(done)
-                    draws = out.beta.shape[1]
-                    z, kept = shelf.all(out.z, draws), shelf.kept(draws)
-                    ahead = 0 if interrupted else watch.more(z, out.beta, out.delta, kept)
-            except KeyboardInterrupt:
-                if out is None:
-                    raise
-                job.execution.seal()
-                interrupted = True
-        if interrupted:
-            precision.reason = ended_by()
+            blocks, interrupted = job.blocks(
+                job.method, work, self.members, lanes.block_sizes(draws, BLOCK), final=True,
+                bar=bar, seen=lambda latest: watch.show(bar, lambda: so_far(latest)), taken=taken,
+            )  # fmt: skip
+            for chain, further in zip(done, blocks, strict=True):
+                chain.extend(further)
+            return interrupted
+
+        def more(draws: int, bar: Bar) -> int:
+            out = _joined(done)
+            return watch.more(bar, shelf.all(out.z, draws), out.beta, out.delta, shelf.kept(draws))
+
+        interrupted = in_looks(job, precision, make, more, job.method)
+        out = _joined(done)
         job.ledger.gradients += int(out.gradients.sum())
         return out, interrupted
-
-
-def _so_far(
-    done: Sequence[list[kernels.GibbsOut]], latest: Sequence[list[kernels.GibbsOut]]
-) -> tuple[Array, Array, int]:
-    """β, δ and gradients of the blocks that every chain has finished."""
-    level = min(map(len, latest))
-    out = _joined([[*a, *b[:level]] for a, b in zip(done, latest, strict=True)])
-    return out.beta, out.delta, int(out.gradients.sum())
 
 
 def _joined(blocks: list[list[kernels.GibbsOut]]) -> kernels.GibbsOut:

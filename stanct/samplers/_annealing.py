@@ -26,7 +26,6 @@ from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job, Plan
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import HmcMethod
-from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import acceptance_by_beta
 from stanct.work.execution import Borrow
 from stanct.work.progress import Bar
@@ -74,59 +73,39 @@ class Annealing(HmcMethod[Result]):
             )
 
     def anneal(self, job: Job) -> tuple[ParticleRun, list[Stream]]:
-        """Fit a base, learn step sizes, freeze them, and move the particles to the target.
-
-        The run comes with the streams after their last particle, with frozen step sizes.
-        """
+        """Fit a base, learn step sizes, freeze them, and anneal; the run, and its streams."""
         start = job.start(sampled=True)
         up, streams = self._streams(job, start.base)
         table = _learn(job, replace(up, moves=self.moves(learn=True), resample=False), streams)
         job.lap("warmup")
-        return self.annealed(job, up, streams, table), streams
-
-    @property
-    def _schedule(self) -> Array:
-        """Inverse temperatures from 0 to 1, shape (steps + 1,)."""
-        own = self.temperatures
-        return sigmoidal_ladder(own) if isinstance(own, int) else np.array(own)
-
-    def _precision(self, job: Job) -> Precision:
-        """The stopping rule of the particles, which come in islands."""
-        return replace(job.precision, unit=self.island, begin=FIRST_LOOK)
+        return self._annealed(job, up, streams, table), streams
 
     def _streams(self, job: Job, base: Base) -> tuple[Up, list[Stream]]:
         """What moves the particles of a base, and new streams of them."""
-        up = Up(
-            job.borrow,
-            base,
-            self._schedule,
-            self.moves(learn=False),
-            self.transitions,
-            self.resample,
-        )
+        own, moves = self.temperatures, self.moves(learn=False)
+        betas = sigmoidal_ladder(own) if isinstance(own, int) else np.array(own)
+        up = Up(job.borrow, base, betas, moves, self.transitions, self.resample)
         streams = [Stream.start(job.seeds("stream", k), base.dimension) for k in range(job.chains)]
         return up, streams
 
     def more_particles(self, job: Job, run: ParticleRun) -> ParticleRun:
         """Anneal new particles from the base of a run, with its step sizes."""
         up, streams = self._streams(job, run.base)
-        table = lanes.frozen_table(run)
-        for stream in streams:
-            stream.table = kernels.copy_table(table)
-        return self.annealed(job, up, streams, table)
+        table = lanes.pool(streams, lanes.frozen_table(run))
+        return self._annealed(job, up, streams, table)
 
-    def annealed(
+    def _annealed(
         self, job: Job, up: Up, streams: list[Stream], table: kernels.StepTable
     ) -> ParticleRun:
         """Move particles along the schedule with frozen step sizes, and make the run."""
-        precision = self._precision(job)
+        precision = replace(job.precision, unit=self.island, begin=FIRST_LOOK)
         blocks: list[list[Particles]] = [[] for _ in streams]
 
         def fields() -> dict[str, Any]:
             return {
                 "method": "smc" if self.resample else "ais",
                 "z": np.stack([np.concatenate([block.z for block in chain]) for chain in blocks]),
-                "log_weights": _weights_that_count(blocks),
+                "log_weights": joined_weights(blocks),
                 "island": self.island if self.resample else 1,
                 "betas": up.betas,
                 "counts": joined_counts(blocks),
@@ -169,10 +148,7 @@ class Particles:
 
 @dataclass
 class Stream:
-    """The random stream and step table of one chain, which anneals one island after another.
-
-    `state` is the start of the reverse particles.
-    """
+    """Random stream and step table of a chain; `state` is where its reverse particles start."""
 
     rng: np.random.Generator
     table: kernels.StepTable
@@ -196,13 +172,14 @@ class Up:
     transitions: int
     resample: bool
 
+    def mover(self, stream: Stream) -> kernels.Mover:
+        """What moves the particles of a stream."""
+        scratch = kernels.make_scratch(self.base.dimension)
+        return kernels.Mover(self.moves, stream.table, scratch)
+
     def __call__(self, stream: Stream, size: int) -> Particles:
-        dimension = self.base.dimension
-        population, tally = (
-            kernels.make_population(self.base.draw(stream.rng, size)),
-            kernels.make_tally(),
-        )
-        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
+        population = kernels.make_population(self.base.draw(stream.rng, size))
+        mover, tally = self.mover(stream), kernels.make_tally()
         tally.counts[0] = size
         # Without resampling, nothing happens between temperatures, so one call covers them all.
         segments = itertools.pairwise(self.betas) if self.resample else [self.betas]
@@ -219,27 +196,12 @@ class Up:
         return Particles(population.z.copy(), population.log_weights, tally)
 
 
-@dataclass(frozen=True)
-class Down:
-    """Moves particles from the target, where `stream.state` is an exact draw, to the base.
-
-    Between the starts of two particles, the state is moved at β = 1, so it remains an exact draw.
-    """
-
-    borrow: Borrow
-    base: Base
-    betas: Array
-    moves: kernels.Moves
-    transitions: int
+class Down(Up):
+    """Moves particles to the base from `stream.state`, an exact draw that moves on at β = 1."""
 
     def __call__(self, stream: Stream, size: int) -> Particles:
-        dimension = self.base.dimension
-        mover = kernels.Mover(self.moves, stream.table, kernels.make_scratch(dimension))
-        population, tally = (
-            kernels.make_population(np.zeros((size, dimension))),
-            kernels.make_tally(),
-        )
-        state = stream.state
+        population = kernels.make_population(np.zeros((size, self.base.dimension)))
+        mover, tally, state = self.mover(stream), kernels.make_tally(), stream.state
         with self.borrow() as density:
             problem = kernels.make_problem(density, self.base)
             for k in range(size):
@@ -257,13 +219,8 @@ class Down:
 
 
 def joined_weights(blocks: list[list[Particles]]) -> Array:
-    """Log weights of all particles, shape (chains, particles)."""
-    return np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
-
-
-def _weights_that_count(blocks: list[list[Particles]]) -> Array:
     """Log weights of all particles, shape (chains, particles); some of them must be finite."""
-    log_weights = joined_weights(blocks)
+    log_weights = np.stack([np.concatenate([b.log_weights for b in chain]) for chain in blocks])
     if not np.isfinite(log_weights).any():
         raise SamplingError(
             f"The target vanishes, or Stan rejects it, at all of {log_weights.size} particles.",
@@ -302,7 +259,5 @@ def _learn(job: Job, pilot: Up, streams: list[Stream]) -> kernels.StepTable:
     for _ in range(PILOT_ROUNDS):
         blocks, _ = job.blocks("pilot", pilot, streams, [job.warmup], unit="particle")
         job.ledger.gradients += int(joined_counts(blocks)[:, 0].sum())
-        pooled = kernels.pool_tables([stream.table for stream in streams])
-        for stream in streams:
-            stream.table = kernels.copy_table(pooled)
+        pooled = lanes.pool(streams)
     return pooled

@@ -35,10 +35,7 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 def weighted_draws(run: Run) -> tuple[Array, Array] | None:
-    """Some of a run's draws x, shape (n, D), and their log weights, shape (n,).
-
-    None for a run without log Z, or whose draws have other weights.
-    """
+    """Some draws x, shape (n, D), and log weights, (n,), of a run with log Z; None for others."""
     if not isinstance(run, EvidenceRun):
         return None
     weights = run.target_log_weights
@@ -115,7 +112,7 @@ def named_endless(ledger: Ledger) -> Iterator[None]:
     try:
         yield
     except StanctError as cause:
-        (failed,) = beyond_checks(ledger.found, math.inf) or (None,)
+        failed = next(beyond_checks(ledger.found, math.inf), None)
         if failed is None:
             raise
         words = f"log Z does not exist. {failed.message}"
@@ -125,12 +122,11 @@ def named_endless(ledger: Ledger) -> Iterator[None]:
 def noting_beyond(
     run: AnyRun, target: SampledTarget, ledger: Ledger, *, by_gradients: bool | None = None
 ) -> AnyRun:
-    """The run with notes in its provenance, and their cost.
+    """The run with notes on mass that no draw reaches in its provenance, and their cost.
 
-    ``"rounding"`` is the mass where parameters round to their bounds, and ``"endless"`` names
-    coordinates along which the density does not fall off. No lines are followed with so much data
-    that they would take seconds. Lines in directions that no gradient sees need gradients. By
-    default a run without gradients stays one.
+    ``"rounding"`` is the mass where parameters round to their bounds, ``"endless"`` names
+    coordinates along which the density does not fall off. By default a run without gradients stays
+    one.
     """
     drawn = weighted_draws(run)
     if drawn is None or not isinstance(target, ProgramTarget):

@@ -27,7 +27,7 @@ from stanct.path.bias import Bias, CopyBias
 from stanct.samplers._job import Job
 from stanct.samplers._lanes import block_sizes
 from stanct.samplers._method import Method
-from stanct.samplers._nuts import Block, NutsDraws, NutsSampler, nuts_sampler
+from stanct.samplers._nuts import Block, CmdStanNuts, CompiledNuts, NutsDraws, nuts_sampler
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws, copies_inside
 from stanct.work.progress import Bar
@@ -69,9 +69,7 @@ class NutsMethod(Method[Result]):
 class Chains:
     """Draws of several chains under one frozen kernel, and δ at draws of the base.
 
-    `step_size` is theirs after their warm-ups, before the factors of `StepSizes`. If `cut`, the
-    user, the deadline or a failed executor ended the stage early, and the arrays hold what was
-    finished.
+    `step_size` is that of the warm-ups. If `cut`, the stage ended early with what was finished.
     """
 
     draws: NutsDraws = field(repr=False)
@@ -80,27 +78,23 @@ class Chains:
     cut: bool
 
 
-class Follower:
-    """Follows the draws of a stage."""
+class Follower(NamedTuple):
+    """What follows the blocks of a stage so far: `seen` takes note after each one.
 
-    def __init__(self, bar: Bar) -> None:
-        self.bar = bar
+    `more` says how many further draws each chain makes, once all that were wanted are made.
+    """
 
-    def more(self, blocks: list[NutsDraws]) -> int:
-        """How many further draws each chain makes, once all that were wanted are made."""
-        return 0
-
-    def seen(self, blocks: list[NutsDraws]) -> None:
-        """Take note of the blocks so far, after each one."""
+    more: Callable[[list[NutsDraws]], int] = lambda _: 0
+    seen: Callable[[list[NutsDraws]], None] = lambda _: None
 
 
 @dataclass
 class StepSizes:
     """The factor on the step size of each block, through all stages of a run.
 
-    The factor is 1 until more than `FEWEST` + `TOLERATED` × all transitions have been rejected. It
-    then cycles through `SHORT_STEPS`. The centred eight schools need these short steps: of 24 runs
-    with steps of 0.4 to 1 times the adapted one, 13 missed log Z by more than 1.96 of their errors.
+    It is 1 until more than `FEWEST` + `TOLERATED` × all transitions were rejected. It then cycles
+    through `SHORT_STEPS`: of 24 runs of the centred eight schools with steps of 0.4 to 1 times the
+    adapted one, 13 missed log Z by more than 1.96 of their errors.
     """
 
     short: bool = False
@@ -127,16 +121,9 @@ class StepSizes:
 class Stages:
     """Runs the chains of a job in stages, each under one frozen base and bias.
 
-    Attributes
-    ----------
-    round_size
-        Warm-up iterations and draws of a round.
-    per_draw
-        Draws of the base for each draw, in a round and beside the kept draws; 0 for none.
-    steps
-        Factors on the step sizes of the blocks, updated by every block of every stage.
-    warmed
-        The gradients of the current stage's warm-up.
+    `round_size` has warm-up iterations and draws of a round, `per_draw` the draws of the base for
+    each draw, in a round and beside the kept ones, and `warmed` the gradients of the stage's
+    warm-up.
     """
 
     job: Job = field(repr=False)
@@ -161,9 +148,8 @@ class Stages:
     ) -> Chains:
         """Warm the chains up, freeze their adaptation, and draw, also from the base.
 
-        `name` stands in checkpoints and random streams. Chains begin at places, shape (chains,
-        dimension), or at draws of the base inside the support. `follow` makes what follows the
-        draws. Without a stopping rule, the stage is a round. The shelf takes x.
+        Chains begin at places, shape (chains, dimension), or at draws of the base. `follow` makes
+        what follows the draws. Without a stopping rule, the stage is a round. The shelf takes x.
         """
         job, kept = self.job, precision is not None
         aim, per_draw = precision or Precision(None, self.round_size[1]), self.per_draw[kept]
@@ -196,7 +182,7 @@ class Stages:
 
     def _drawn(
         self,
-        sampler: NutsSampler,
+        sampler: CompiledNuts | CmdStanNuts,
         starts: _Starts,
         bar: Bar,
         follower: Follower,

@@ -14,7 +14,6 @@ the target do not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -84,10 +83,7 @@ def check_instrument(
 
 @dataclass(frozen=True)
 class Copies(ABC):
-    """Samples copies, each with its own β, in stages.
-
-    `betas`, shape (N,), are fixed β; None where they are estimated.
-    """
+    """Samples copies in stages; `betas`, shape (N,), are fixed β, None where they are estimated."""
 
     kind: ClassVar[type[CopyRun]]
     per_draw: ClassVar[int]
@@ -115,7 +111,7 @@ class Copies(ABC):
         self, base: Base, bias: CopyBias, bar: Bar, aim: Precision, base_draws: BaseDraws
     ) -> Follower:
         """What follows the draws of a stage."""
-        return Follower(bar)
+        return Follower()
 
     @abstractmethod
     def own_fields(self, delta: Array, base_delta: Array) -> dict[str, Array]:
@@ -220,37 +216,23 @@ class PathCopies(Copies):
     def follow(
         self, base: Base, bias: CopyBias, bar: Bar, aim: Precision, base_draws: BaseDraws
     ) -> Follower:
-        def drafted(draws: NutsDraws) -> Any:
-            count = BASE_DRAWS * self.job.chains * draws.delta.shape[1]
-            return self.draft(draws, base_draws.first(count), base, bias)
+        def more(blocks: list[NutsDraws]) -> int:
+            made = sum(block.delta.shape[1] for block in blocks)
 
-        return _OfPath(self.job, aim, drafted, bar)
+            def draft() -> Any:
+                delta = base_draws.first(BASE_DRAWS * self.job.chains * made)
+                return self.draft(NutsDraws.joined(blocks), delta, base, bias)
+
+            return further(self.job, aim, made, bar, draft)
+
+        return Follower(more)
 
     def own_fields(self, delta: Array, base_delta: Array) -> dict[str, Array]:
         return {"delta": delta, "base_delta": base_delta}
 
 
-class _OfPath(Follower):
-    """Follows log Z of copies, by drafts of a run of theirs."""
-
-    def __init__(
-        self, job: Job, aim: Precision, drafted: Callable[[NutsDraws], Any], bar: Bar
-    ) -> None:
-        super().__init__(bar)
-        self._job, self._aim, self._drafted = job, aim, drafted
-
-    def more(self, blocks: list[NutsDraws]) -> int:
-        made = sum(block.delta.shape[1] for block in blocks)
-        draft = partial(self._drafted, NutsDraws.joined(blocks))
-        return further(self._job, self._aim, made, self.bar, draft)
-
-
 def prior_by_speed(course: Course) -> CopyBias:
-    """The bias b = log z, and a prior under which the copies stay longer where the path is faster.
-
-    The β of the target's copy follows the same prior, because nothing else determines it. When
-    another copy takes over, this one is released at a β where the modes meet.
-    """
+    """The bias b = log z, and a prior under which copies stay longer where the path is faster."""
     return CopyBias.from_curves(course.beta, course.log_z, course.log_density(UNIFORM))
 
 

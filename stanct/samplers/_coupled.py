@@ -151,7 +151,6 @@ class Drawn:
     block: DrawBlock = field(repr=False)
     fields: dict[str, Any] = field(repr=False)
     ends: Places
-    gradients: int
 
 
 @dataclass(frozen=True)
@@ -208,12 +207,8 @@ class CoupledChains:
         """Run the chains of one stage from the given places."""
         job, program = self.job, self.program
         recipe = program.recipe(bias)
-        options = {
-            "seed": stan_seed(job.seeds("draws", name)),
-            "warmup": warmup,
-            "draws": draws,
-            "nuts": self.nuts,
-        }
+        seed = stan_seed(job.seeds("draws", name))
+        options = {"seed": seed, "warmup": warmup, "draws": draws, "nuts": self.nuts}
         if job.engine is None:
             sample = partial(embedded.run_nuts, recipe, program.positions(places), **options)
             work = partial(job.execution.away, name, sample)
@@ -222,7 +217,7 @@ class CoupledChains:
         block, gradients = job.once(name, work)
         job.ledger.gradients += gradients
         fields = program.read(block, places, job.seeds.stream("unconstrained", name))
-        return Drawn(block, fields, program.ends(block, fields), gradients)
+        return Drawn(block, fields, program.ends(block, fields))
 
 
 def from_prior(job: Job, nuts: Nuts, rounds: int) -> CoupledRun:

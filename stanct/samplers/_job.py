@@ -441,10 +441,7 @@ class Job:
     def _variables(
         self, made: Callable[..., Mapping[str, Array]], *, cut: bool
     ) -> tuple[Mapping[str, Array], bool]:
-        """The user's variables, computed on first use if the run was or is cut short here.
-
-        On first use they are made in memory, because nothing else may happen to the folder then.
-        """
+        """The user's variables, computed later if that is cut short here, and whether it was."""
         folder = self.execution.store
         if not cut:
             try:

@@ -7,6 +7,9 @@ density where they run; see `stanct.work.execution`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import numpy as np
 
 from stanct import kernels
@@ -18,6 +21,27 @@ from stanct.runs.run import Run
 from stanct.targets.protocols import SampledDensity
 
 START_TRIES = 200
+# Relative lengths of the rounds of a warm-up.
+DOUBLING = (1, 1, 2, 4, 8)
+
+
+class Mover(Protocol):
+    """A lane whose moves have step sizes."""
+
+    table: StepTable
+
+
+def doubling(warmup: int) -> list[int]:
+    """The lengths of rounds of doubling length that a warm-up has, two at least."""
+    return [max(warmup * share // sum(DOUBLING), 2) for share in DOUBLING]
+
+
+def pool(lanes: Sequence[Mover], table: StepTable | None = None) -> StepTable:
+    """Give all lanes the same step sizes, by default what they learned on average."""
+    pooled = kernels.pool_tables([lane.table for lane in lanes]) if table is None else table
+    for lane in lanes:
+        lane.table = kernels.copy_table(pooled)
+    return pooled
 
 
 def stream(seed: np.random.SeedSequence) -> np.random.Generator:

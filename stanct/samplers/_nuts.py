@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,15 +29,13 @@ from stanct.samplers._job import Job
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledDensity, SampledTarget
 from stanct.targets.recipes import joint_recipe, pseudo_extended_recipe
-from stanct.work.execution import Borrow, Execution, Stopped
+from stanct.work.execution import Borrow, Execution
+from stanct.work.interrupts import end_if_left_behind
 from stanct.work.shelf import Shelf
 
 
 def generated(target: SampledTarget, kind: str, **variant: bool) -> dict[str, str]:
-    """The target's generated programs by kind, with the one of this kind and variant added.
-
-    Raises `ProgramError` if the program has no such form.
-    """
+    """The target's generated programs with one more; `ProgramError` if it has no such form."""
     if not isinstance(target, ProgramTarget):
         return {}
     return {**target.programs, kind: target.code(kind, **variant)}
@@ -53,17 +51,10 @@ def control_of(beta: Array) -> Array:
 class NutsDraws:
     """Consecutive draws of several chains from a joint or a pseudo-extended density.
 
-    Attributes
-    ----------
-    z : shape (chains, kept, D) or, of N copies, (chains, kept, N, D)
-        Whitened positions: of all draws, or of those that a `Shelf` has left in the block.
-    u, delta : shape (chains, draws) or (chains, draws, N)
-        Controls, β = logistic(u), −∞ at an atom, of size 0 where β is fixed; and δ at each z.
-    statistics, variables
-        NUTS statistics under CmdStan's names, and the user's variables, if the engine of the chains
-        computes them, each of shape (chains, draws, ...).
-    last
-        Last points of the chains, where `z` may lack them; see `end`.
+    `z`, shape (chains, kept, D) or, of N copies, (chains, kept, N, D), is whitened, and has what a
+    `Shelf` left. `u`, −∞ at an atom and of size 0 where β is fixed, and `delta` have shape (chains,
+    draws) or (chains, draws, N). `statistics` have CmdStan's names, and `variables` are the user's
+    if the engine computes them. `last` are the last points where `z` may lack them; see `end`.
     """
 
     z: Array
@@ -99,10 +90,7 @@ class NutsDraws:
 
     @property
     def inside(self) -> Array:
-        """Last points of the chains that are not at an atom, shape (chains, D + 1).
-
-        A chain that was nowhere else begins just above β = 0, inside the support.
-        """
+        """Last points not at an atom, (chains, D + 1), or just above β = 0 in the support."""
         choice = np.where(np.isfinite(self.u), 2, np.isfinite(self.delta))
         last = self.u.shape[1] - 1 - np.argmax(choice[:, ::-1], axis=1)
         rows = np.arange(len(last))
@@ -130,10 +118,7 @@ _ARRAYS = ("z", "u", "delta")
 
 
 class Block(NamedTuple):
-    """How a block is made, with frozen step size and inverse metric, shape (dimension,).
-
-    Every chain derives its own stream from the seed.
-    """
+    """How a block is made, with frozen step size and inverse metric, shape (dimension,)."""
 
     seed: int
     draws: int
@@ -141,21 +126,12 @@ class Block(NamedTuple):
     inv_metric: Array
 
 
-class NutsSampler(Protocol):
-    """NUTS on one density: `CompiledNuts` or `CmdStanNuts`."""
-
-    def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted: ...
-
-    def draw(self, positions: Array, block: Block, *, nuts: Nuts) -> NutsDraws: ...
-
-
 def nuts_sampler(
     job: Job, base: Base, bias: Bias | CopyBias, *, copies: int = 1, fixed_beta: Array | None = None
-) -> NutsSampler:
+) -> CompiledNuts | CmdStanNuts:
     """A sampler of the joint density, or with a `CopyBias` of the pseudo-extended one of N copies.
 
-    The β of the copies are `fixed_beta`, shape (N,), unless they are estimated. Raises
-    `SamplingError` if CmdStan is to sample a target that is not a Stan program.
+    Their β are `fixed_beta`, shape (N,), unless they are estimated.
     """
     if job.engine is None:
         return CompiledNuts(job.density, base, bias, copies, fixed_beta, job.execution)
@@ -229,22 +205,18 @@ class CompiledNuts:
     execution: Execution = field(default_factory=lambda: Execution(0))
 
     def adapt(self, positions: Array, *, seed: int, warmup: int, nuts: Nuts) -> Adapted:
-        """Adapt step size and diagonal metric of NUTS chains, by Stan's windows.
-
-        `positions`, shape (chains, dimension), have each copy's z in turn, then u unless β is
-        fixed.
-        """
+        """Adapt step size and metric by Stan's windows; positions have copies' z, then u."""
         bias = self.bias
         # Step size and metric are those of the path, not of the atom.
         plain = replace(self, bias=replace(bias, atom=0.0)) if isinstance(bias, Bias) else self
-        work = partial(_warm_up, plain._movers(nuts), warmup, nuts.target_accept)
+        work = partial(plain._movers(nuts).warm_up, warmup, nuts.target_accept)
         found = self.execution.each("warm-up", work, _places(positions, seed))
         steps, metrics, ends, gradients = zip(*found, strict=True)
         return Adapted(np.array(steps), np.array(metrics), np.array(ends), sum(gradients))
 
     def draw(self, positions: Array, block: Block, *, nuts: Nuts) -> NutsDraws:
         """Draw a block with step size and metric frozen; chains continue from `positions`."""
-        work = partial(_draw, self._movers(nuts), block)
+        work = partial(self._movers(nuts).draw, block)
         found = self.execution.each("draws", work, _places(positions, block.seed))
         w, delta, statistics = (np.stack(part) for part in zip(*found, strict=True))
         of_z = self.copies * self.base.dimension
@@ -297,21 +269,17 @@ class _Movers:
             lane.go_to(place.position)
             yield lane
 
+    def warm_up(
+        self, warmup: int, target_accept: float, place: _Place
+    ) -> tuple[float, Array, Array, int]:
+        """Warm a chain up; see `_Lane.warm_up`."""
+        with self.lane(place) as lane:
+            return lane.warm_up(warmup, target_accept)
 
-def _warm_up(
-    movers: _Movers, warmup: int, target_accept: float, place: _Place, stopped: Stopped
-) -> tuple[float, Array, Array, int]:
-    """Warm a chain up; see `_Lane.warm_up`."""
-    with movers.lane(place) as lane:
-        return lane.warm_up(warmup, target_accept, stopped)
-
-
-def _draw(
-    movers: _Movers, block: Block, place: _Place, _stopped: Stopped
-) -> tuple[Array, Array, Array]:
-    """Make the next draws of a chain; see `_Lane.draws`."""
-    with movers.lane(place) as lane:
-        return lane.draws(block.draws, block.step_size, block.inv_metric, halving=True)
+    def draw(self, block: Block, place: _Place) -> tuple[Array, Array, Array]:
+        """Make the next draws of a chain; see `_Lane.draws`."""
+        with self.lane(place) as lane:
+            return lane.draws(block.draws, block.step_size, block.inv_metric, halving=True)
 
 
 @dataclass
@@ -352,17 +320,14 @@ class _Lane:
         kernels.nuts_draws(orbit, step, self.max_depth, halving, self.rng, out)
         return out
 
-    def warm_up(
-        self, warmup: int, target_accept: float, stopped: Stopped
-    ) -> tuple[float, Array, Array, int]:
+    def warm_up(self, warmup: int, target_accept: float) -> tuple[float, Array, Array, int]:
         """Warm up: step size, inverse metric, last point and gradients spent."""
         inverse = self.orbit.inverse
         step = DualAveraging(first_step(partial(self._lost, inverse), 1.0), target_accept)
         ends = {window[-1]: window for window in windows(warmup)}
         seen = np.empty((warmup, inverse.size))
         for n in range(warmup):
-            if stopped():
-                raise KeyboardInterrupt
+            end_if_left_behind()
             w, _, statistics = self.draws(1, step.step, inverse, halving=False)
             seen[n] = w[0]
             self.gradients += int(statistics[0, STATISTICS.index("n_leapfrog__")])

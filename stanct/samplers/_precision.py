@@ -41,8 +41,8 @@ LEAST_DRAWS = 1.25
 class Enough:
     """What is enough where nobody asked for a number of draws or an error.
 
-    It is an error of log Z, and independent draws of the density that are worth as much, for the
-    mean of each parameter; and effective tours behind the error.
+    An error of log Z, independent draws that the means are worth, and effective tours behind the
+    error.
     """
 
     std_error: float
@@ -61,33 +61,15 @@ class Enough:
 class Precision:
     """Decides at each look how many more draws to make.
 
-    Parameters
-    ----------
-    target_se
-        Standard error of log Z to reach; None for exactly `draws`.
-    draws
-        Draws of each chain if there is no `target_se`.
-    most
-        Largest number of draws of each chain if there is a `target_se`; by default 20 × `draws`.
-    unit
-        Draws are made in multiples of this number, such as the particles of an island.
-    begin
-        Draws of each chain before the first look.
-    growth
-        Least growth from look to look; larger where every look costs a warm-up.
-    effective
-        Effective draws on which means must rest, too. With any, the aim is that of `Enough`.
-    tours
-        Effective tours that must be behind the error then.
+    `target_se` is the standard error of log Z to reach, None for exactly `draws` of each chain, and
+    `most` the largest number with one, by default 20 × `draws`. Draws come in multiples of `unit`,
+    the first look after `begin`, and further ones after a `growth` at least, which is larger where
+    every look costs a warm-up. With `effective` draws on which means must rest, the aim is that of
+    `Enough`, and `tours` must be behind the error.
 
-    Attributes
-    ----------
-    reason
-        Why the run stopped: ``"draws"``, ``"reached"``, ``"limit"``, ``"warnings"`` (the error is
-        small enough at the limit but not reliable), ``"stalled"``, ``"interrupted"`` or
-        ``"max_seconds"``. Empty while the run continues.
-    looks
-        Draws of each chain and standard error at each look.
+    `looks` has draws and standard error of each, and `reason` why the run stopped: ``"draws"``,
+    ``"reached"``, ``"limit"``, ``"warnings"`` (small enough at the limit but not reliable),
+    ``"stalled"``, ``"interrupted"`` or ``"max_seconds"``; empty while it continues.
     """
 
     target_se: float | None
@@ -117,11 +99,7 @@ class Precision:
         return self.draws if self.target_se is None else min(self._whole(self.begin), self.limit)
 
     def _next(self, draws: float, expected: float) -> float:
-        """Draws of each chain at the look after this one, before the target is reached.
-
-        It lies halfway, by ratio: the expectation rests on noisy errors, and draws beyond the
-        target are wasted.
-        """
+        """Draws at the next look, halfway by ratio: the expectation rests on noisy errors."""
         wanted = max(math.sqrt(draws * expected), self.growth * draws)
         return min(wanted, MOST_GROWTH * draws)
 
@@ -137,10 +115,7 @@ class Precision:
     def more(
         self, draws: int, std_error: float, failed: Sequence[str], effective: float = math.inf
     ) -> int:
-        """Return how many more draws each chain makes, 0 to stop.
-
-        The standard error of log Z from all draws is NaN or ∞ if it is not available yet.
-        """
+        """How many more draws each chain makes, 0 to stop; an unknown error is NaN or ∞."""
         if self.target_se is None:
             self.reason = "draws"
             return 0
@@ -161,11 +136,7 @@ class Precision:
 
     @property
     def expected(self) -> float:
-        """Draws of each chain at which the error should reach the target, by the 1/√n law.
-
-        The law is scaled by the median of the last three errors, each converted to one draw. A
-        single error that is large by chance would send the next look too far.
-        """
+        """Draws at which the error should reach the target: by 1/√n, from three looks."""
         if self.target_se is None or not self.looks:
             return float(self.limit)
         recent = zip(self.looks[-3:], self._excess[-3:], strict=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
-from stanct.work.interrupts import GRACE, Threads
+from stanct.work.interrupts import GRACE, Threads, end_if_left_behind
 
 # A base whose draws should reach the target's tails has 1 + `REACH` / D times its covariance.
 REACH = 2.0
@@ -61,10 +60,7 @@ class Round:
 
 
 def draws_inside(target: SampledTarget, base: Base, count: int, rng: np.random.Generator) -> Array:
-    """Whitened draws of the base inside the target's support, shape (count, D).
-
-    Raises `SamplingError` if fewer than a hundredth of the base's draws are inside.
-    """
+    """Whitened draws of the base inside the support, (count, D); an error if hardly any are."""
     inside: list[Array] = []
     for point in base.draw(rng, 100 * count):
         if np.isfinite(target.density.log_densities(base.unwhiten(point)[None])[0]):
@@ -85,10 +81,7 @@ def copies_inside(
     *,
     free: bool,
 ) -> Array:
-    """Copies drawn from the base inside the support, then logistic u if β is free.
-
-    For `shape` = (chains, N), they have shape (chains, N D) or (chains, N D + N).
-    """
+    """Copies inside the support, with logistic u if free: (chains, N D) or (…, N D + N)."""
     places = draws_inside(target, base, shape[0] * shape[1], rng).reshape(shape[0], -1)
     return np.concatenate([places, rng.logistic(size=shape)], axis=1) if free else places
 
@@ -109,8 +102,7 @@ def refuse_huge(target: SampledTarget, base: Base) -> None:
 class BaseDraws:
     """δ at independent draws of a base, made on request; later requests leave the first unchanged.
 
-    Draws are evaluated in portions of a fixed size, so that not even rounding depends on the
-    sequence of requests or on the number of threads.
+    Portions have a fixed size, so that not even rounding depends on requests or threads.
     """
 
     portion = 500
@@ -128,10 +120,7 @@ class BaseDraws:
         self._pace = math.inf
 
     def first(self, count: int) -> Array:
-        """δ at the first `count` draws, +inf where the target vanishes, shape (count,).
-
-        The deadline is heeded all the time, and the portions that are made by then stay.
-        """
+        """δ at the first draws, +inf where the target vanishes, shape (count,)."""
         while self._delta.size < count:
             self._make(heeding=True)
             heed()
@@ -150,10 +139,7 @@ class BaseDraws:
         self._pace = min(self._pace, time.perf_counter() - began)
 
     def _first_in_threads(self, count: int, execution: Execution) -> Array:
-        """The same as `first`, by as many threads as the chains have.
-
-        Workers of an executor would wait for the draws longer than for their densities.
-        """
+        """The same by threads; workers would wait longer for draws than for densities."""
         threads = min(execution.threads or os.cpu_count() or 1, self.together)
         missing = -(-(count - self._delta.size) // self.portion)
         if execution.executor is not None or min(threads, missing) < 2:
@@ -161,37 +147,28 @@ class BaseDraws:
         with Threads(threads) as pool:
             while self._delta.size < count:
                 left = -(-(count - self._delta.size) // self.portion)
-                stopped, states, draws = threading.Event(), [], []
+                states, draws = [], []
                 for _ in range(left)[:threads]:
                     states.append(self._rng.bit_generator.state)
                     draws.append(Drawn.of(self.base, self._rng, self.portion))
-                futures = [pool.submit(self._borrowed, made, stopped) for made in draws]
+                futures = [pool.submit(self._borrowed, made) for made in draws]
                 for future, before in zip(futures, states, strict=True):
                     try:
                         made = result(future)
                     except BaseException:  # what comes in order stays, and the rest comes again
-                        stopped.set()
                         self._rng.bit_generator.state = before
                         raise
                     self._delta = np.append(self._delta, made)
                 heed()
         return self._delta[:count]
 
-    def _borrowed(self, made: Drawn, stopped: threading.Event) -> Array:
-        """δ at draws, by a density of the thread's own; cut short once it is stopped."""
-
-        def between() -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-
+    def _borrowed(self, made: Drawn) -> Array:
+        """δ at draws, by a density of the thread's own; cut short once nobody waits for it."""
         with self._target.density.borrow() as density:
-            return _deltas_of(made, density, between)
+            return _deltas_of(made, density, end_if_left_behind)
 
     def begin(self, execution: Execution) -> None:
-        """Make the first portion, stored by a checkpoint as a step of the run.
-
-        A run that is cut short later has these draws to bridge with.
-        """
+        """Make the first portion, which a checkpoint stores, for a run that is cut short later."""
         found = execution.once("first draws of the base", lambda: self.first(self.portion))
         if not self._delta.size:
             self.base.draw(self._rng, self.portion)
@@ -200,8 +177,7 @@ class BaseDraws:
     def kept(self, count: int, execution: Execution, *, cut: bool = False) -> tuple[Array, bool]:
         """The same as `first`, stored by a checkpoint as a step; and whether it was cut short.
 
-        Of a run that was `cut` short, only what can be made within `GRACE` seconds is added to what
-        is there. The user or the deadline may cut it short here, too.
+        To a run that was `cut` short, only what can be made within `GRACE` seconds is added.
         """
         if not cut:
             try:
@@ -233,10 +209,9 @@ def _deltas_of(made: Drawn, density: Any, between: Callable[[], None] | None) ->
 
 
 def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:
-    """The base with a round's moments at β = 1; `FittedBase` explains `least_shrinkage`.
+    """The base with a round's moments at β = 1, or its own if that is as near to the target.
 
-    It is the round's own base where that is nearer to the target than the moments of so many draws
-    can be: those of n draws of a Gaussian are (D + 3) D / (4 n) nats off.
+    The moments of n draws of a Gaussian are (D + 3) D / (4 n) nats off.
     """
     dimension = done.z.shape[-1]
     of_moments = dimension * (dimension + 3) / (4 * done.delta.size)
@@ -252,9 +227,8 @@ def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:
 def reaching(base: Base) -> Base:
     """The base with a wider covariance, by the factor 1 + `REACH` / D, if it is a Gaussian.
 
-    A Gaussian with the target's moments seldom draws from tails, arms and necks that hold a few
-    percent of the mass. A wider one does so more often, and its tours tell of them. It is up to
-    1 / D nats farther from a target that is Gaussian.
+    It draws more often from tails, arms and necks, and is 1 / D nats farther from a Gaussian
+    target.
     """
     if not isinstance(base, GaussianBase):
         return base

@@ -142,10 +142,9 @@ class TactSettings:
     def thermostat_means(self, noise: Array) -> tuple[Array, Array]:
         """Expected means of z_θ and z_ξ and their standard errors, both of shape (2,).
 
-        The expected mean is the friction at which the steps of a free particle at the points of
-        `TactRun.noise`, shape (points, 4), gain no kinetic energy on average. To first order this
-        is c + η V / 2 ([TACT] 6), with V the mean weighted by λ² or λ'². It is infinite where no
-        friction can absorb the noise of a step.
+        With them, steps of a free particle at the points of `TactRun.noise` gain no energy on
+        average: to first order c + η V / 2 ([TACT] 6). They are infinite where no friction can
+        absorb the noise.
         """
         found = [
             self._settled(eta * variance, coupled**2, friction)

@@ -51,10 +51,8 @@ def noting_two_stages(
 ) -> AnyRun:
     """The run with log Z of draws in two stages in its provenance, and their cost.
 
-    Nothing is noted where the target does not have that form, or where finding out would cost more
-    than the gradients that were `spent`, by default those of the ledger. An interrupt, the deadline
-    or the loss of the executor ends the comparison alone, and the run keeps its draws. `away` calls
-    the function that fits the base and draws from it.
+    Nothing is noted where the target lacks that form, or finding out would cost more gradients than
+    were `spent`, by default those of the ledger. An interrupt ends the comparison alone.
     """
     drawn = weighted_draws(run)
     if drawn is None or not isinstance(target, ProgramTarget):
@@ -79,8 +77,7 @@ def noting_two_stages(
 def two_stages_note(found: Nested) -> dict[str, Any]:
     """What draws in two stages tell about log Z, for provenance; empty where there are none.
 
-    A base that was refused tells something, too. It misses mass and invents none, so that its log Z
-    is too low, or right within its error.
+    A refused base misses mass and invents none: its log Z is too low, or right within its error.
     """
     if not found.log_weights.size:
         return {}

@@ -26,16 +26,8 @@ PATIENCE = 10.0
 class Later(Mapping[str, Array]):
     """The user's variables, computed when they are asked for, and then kept.
 
-    Whoever asks for parameters and transformed parameters does not wait for generated quantities,
-    which may never return. Whoever asks for all variables, as saving a run does, waits for
-    `patience`, or until Ctrl-C, and then has them without the generated quantities, with a warning.
-
-    Parameters
-    ----------
-    sooner
-        Computes them without generated quantities.
-    patience
-        Time in seconds to wait for all; None for any.
+    `sooner` computes those without generated quantities, which may never return. Who asks for all
+    waits for `patience` seconds, or until Ctrl-C, and then has them without, with a warning.
     """
 
     def __init__(
@@ -101,10 +93,9 @@ def variables_of(
     keep: tuple[str, ...] | None,
     folder: Path | None,
 ) -> Mapping[str, Array]:
-    """Compute the user's variables, of shape (chains, draws, ...), in files if there is a folder.
+    """The user's variables, of shape (chains, draws, ...), in files if there is a folder.
 
-    The whitened draws z, shape (chains, draws, D), may be in a file. `keep` names those that are
-    wanted; None for all.
+    z, shape (chains, draws, D), may be in a file. `keep` names those that are wanted; None for all.
     """
     if keep is None and folder is None:
         return target.variables(base.unwhiten(z), seed)

@@ -89,23 +89,14 @@ def started(
 ) -> Chain:
     """A chain at its start: the whitened `place`, shape (D,), or a draw from the base if None."""
     z = _place(source, place, rng, noise)
-    walker = Walker(
-        z,
-        settings.step * rng.standard_normal(z.size),
-        _thermostat(settings, z.size),
-        np.array(
-            [0.0, settings.tempering_step * rng.standard_normal(), settings.tempering_friction]
-        ),
-        np.zeros(3, np.int64),
-    )
+    momentum = settings.step * rng.standard_normal(z.size)
+    speed = settings.tempering_step * rng.standard_normal()
+    tempering = np.array([0.0, speed, settings.tempering_friction])
+    # z_θ at rest, in the shape that the kernels take for its kind.
+    kinds = {"full": np.eye(z.size).ravel(), "diagonal": np.ones(z.size)}
+    thermostat = settings.friction * kinds.get(settings.thermostat or "", np.ones(1))
+    walker = Walker(z, momentum, thermostat, tempering, np.zeros(3, np.int64))
     return Chain(rng, noise, walker, _new_bias(settings.bins))
-
-
-def _thermostat(settings: TactSettings, dimension: int) -> Array:
-    """z_θ at rest, in the shape that the kernels take for its kind."""
-    if settings.thermostat == "full":
-        return settings.friction * np.eye(dimension).ravel()
-    return np.full(dimension if settings.thermostat == "diagonal" else 1, settings.friction)
 
 
 def _place(
@@ -135,11 +126,7 @@ def _place(
 
 
 def typical_energy(job: Job, settings: TactSettings, source: Source, members: list[Chain]) -> float:
-    """Mean energy while chains settle at λ = 1, which serves as the zero of the tempered energy.
-
-    A constant in U tilts the free energy along ξ by λ times that constant. Without it, the bias has
-    less to learn.
-    """
+    """Mean energy of chains at λ = 1: the zero of the tempered one, for a small bias."""
     still = replace(settings, tempering=False).dynamics(learn=False, offset=0.0)
     work = partial(_look, source, still, SETTLE + 1)
     blocks, _ = job.blocks("settling", work, members, [SETTLE], unit="look")
@@ -178,10 +165,7 @@ def learn(
 def collect(
     job: Job, settings: TactSettings, source: Source, members: list[Chain], offset: float
 ) -> tuple[list[list[Block]], bool]:
-    """Collect the draws of all chains, and say whether the user interrupted them.
-
-    The first round has as many looks as a uniform ξ would need. Later rounds have fewer.
-    """
+    """Collect the draws of all chains, and say whether the user interrupted them."""
     draws, coupling = job.draws, settings.coupling
     work = partial(_look, source, settings.dynamics(learn=False, offset=offset), draws)
     blocks: list[list[Block]] = [[] for _ in members]

@@ -30,8 +30,7 @@ LEVELS = "▁▂▃▄▅▆▇█"
 class Watch:
     """Follows the estimate of log Z along the draws of a frozen chain on the continuous path.
 
-    The displayed text never changes the draws. `base_draws`, so many for each draw of a chain, are
-    those of the run, so no evaluation is repeated.
+    The displayed text never changes the draws. `base_draws`, so many for each draw, are the run's.
     """
 
     def __init__(
@@ -40,51 +39,38 @@ class Watch:
         per_draw: float,
         bias: AnyBias,
         precision: Precision,
-        bar: Bar,
         execution: Execution,
     ) -> None:
-        self.base_draws = base_draws
-        self.per_draw = per_draw
-        self.bias = bias
-        self.precision = precision
-        self.bar = bar
-        self.execution = execution
+        self.base_draws, self.per_draw, self.bias = base_draws, per_draw, bias
+        self.precision, self.execution = precision, execution
         self._started = time.perf_counter()
         self._next = self._started + LEAST_WAIT
 
-    def show(self, draws: Callable[[], tuple[Array, Array, int]]) -> None:
-        """Update the text beside the bar if enough time has passed.
-
-        Only then `draws` is called, for β and δ of all draws so far, shape (chains, draws), and the
-        gradients spent on them.
-        """
+    def show(self, bar: Bar, draws: Callable[[], tuple[Array, Array, int]]) -> None:
+        """Update the text beside the bar if it is time, with β, δ and gradients so far."""
         began = time.perf_counter()
-        if not self.bar.shown or began < self._next:
+        if not bar.shown or began < self._next:
             return
         try:
             beta, delta, gradients = draws()
             with np.errstate(all="ignore"):
                 evidence = self._estimator(beta, delta).evidence("")
             rate = gradients / (began - self._started)
-            self.bar.note(live_text(beta, evidence, rate))
+            bar.note(live_text(beta, evidence, rate))
         except Exception:  # a failing display must not lose draws
-            self.bar.note("")
+            bar.note("")
         done = time.perf_counter()
         self._next = done + max(LEAST_WAIT, (done - began) / MOST_SHARE)
 
-    def more(self, z: Array, beta: Array, delta: Array, kept: Array) -> int:
-        """How many more draws each chain makes, given all draws so far.
-
-        z, shape (chains, kept, D), has the `kept` ones among those of β and δ, shape (chains,
-        draws).
-        """
+    def more(self, bar: Bar, z: Array, beta: Array, delta: Array, kept: Array) -> int:
+        """How many more draws each chain makes; z has the `kept` of (chains, draws)."""
         draws = beta.shape[1]
         if self.precision.target_se is None:
             return self.precision.more(draws, math.nan, ())
         # A checkpoint has the look, which a run that is out of time could not take again.
         look = partial(self._look, self.precision.target_se, z, beta, delta, kept)
         ahead = self.precision.more(draws, *self.execution.once("look", look))
-        self.bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))
+        bar.expect(beta.shape[0] * round(min(self.precision.expected, self.precision.limit)))
         return ahead
 
     def _look(

@@ -36,7 +36,6 @@ from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method
-from stanct.samplers._precision import Precision
 from stanct.work.execution import Borrow
 from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
@@ -99,15 +98,11 @@ class Adiabatic(Method[AdiabaticRun]):
         job.lap("warmup")
         return self._kept(job, base, learned, streams)
 
-    def precision(self, job: Job) -> Precision:
-        """The stopping rule of the trajectories, which come in blocks."""
-        return replace(job.precision, unit=BLOCK, begin=FIRST_LOOK)
-
     def _kept(
         self, job: Job, base: Base, learned: _Means, streams: list[np.random.Generator]
     ) -> AdiabaticRun:
         """Run the trajectories that count."""
-        precision = self.precision(job)
+        precision = replace(job.precision, unit=BLOCK, begin=FIRST_LOOK)
         work = _CoolAndHeat(job.borrow, base, self, learned)
         blocks: list[list[tuple[Swarm, Swarm]]] = [[] for _ in streams]
 
@@ -195,8 +190,7 @@ def _swarm(
 ) -> Swarm:
     """Trajectories about to start at z, with momenta from the flux through a level of β.
 
-    The time to the first resampling of the momentum is uniform. Only then does resampling leave
-    the distribution of a steady stream of trajectories unchanged.
+    Only with a uniform time to the first resampling does that leave their steady stream unchanged.
     """
     swarm, scratch = make_swarm(z, nodes), make_scratch(z.shape[1])
     for row in range(len(z)):
@@ -240,10 +234,7 @@ class _Cool(_Trajectories):
 
 @dataclass(frozen=True)
 class _CoolAndHeat(_Trajectories):
-    """Cools the trajectories of a stream to the target, then heats as many back to the base.
-
-    Heating starts from the arrivals, resampled by their weights, with fresh momenta.
-    """
+    """Cools trajectories to the target, and heats as many back from the weighted arrivals."""
 
     def __call__(self, rng: np.random.Generator, size: int) -> tuple[Swarm, Swarm]:
         dimension, top = self.base.dimension, self.learned.nodes.size - 1
@@ -289,10 +280,7 @@ def _learn(
 
 @dataclass(frozen=True)
 class _Explorer:
-    """Moves an ensemble from slice to slice of β, with E extrapolated from the previous slice.
-
-    The extrapolation uses the slope of E_β[δ], which is −Var_β[δ].
-    """
+    """Moves an ensemble from slice to slice of β, with E extrapolated by its slope, −Var_β[δ]."""
 
     borrow: Borrow
     base: Base

@@ -81,15 +81,7 @@ _OTHER: dict[str, Method[Any]] = {
 
 
 class _Step(NamedTuple):
-    """A method, its draws, and why.
-
-    Attributes
-    ----------
-    start
-        The base, if it is not that of the other steps.
-    again
-        Whether the step before was a shorter run of the same.
-    """
+    """A method, its draws and why, with a base of its own, or again after a shorter run."""
 
     method: Method[TemperedRun]
     draws: int
@@ -256,9 +248,7 @@ def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedB
 def _for_necks(target: SampledTarget, start: FittedBase) -> FittedBase:
     """One Gaussian around the modes where a hierarchy is sampled in its centred form.
 
-    Such a form has necks, which moves of fixed length miss and NUTS with halved steps does not. On
-    two lines whose slopes have a common prior, simulated tempering from a mixture of the modes gave
-    P(log τ < −2) as .017 instead of .050, and log Z as low by .036 ± .011.
+    Moves of fixed length miss its necks: P(log τ < −2) was .017 instead of .050 on two lines.
     """
     base = start.base
     if not (_has_necks(target) and start.separated and isinstance(base, MixtureBase)):
@@ -292,7 +282,10 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     )
     if (job.recipe or RECIPES[AUTO]).believes(score):
         why = f"{_shape(start)} is nearly the density: {seen}"
-        return _Step(_INDEPENDENT, _independent_draws(job, start.base.dimension), why)
+        # Fewer where log densities are slow.
+        times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
+        draws = max(int(times * effort_of(job.target) * job.draws), job.draws)
+        return _Step(_INDEPENDENT, draws, why)
     if not start.base.is_gaussian:
         return _Step(_LADDER, job.draws, f"{_shape(start)} is not near enough: {seen}")
     far = score.width > FAR and not _has_necks(job.target)
@@ -339,12 +332,6 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _independent_draws(job: Job, dimension: int) -> int:
-    """The most independent draws of each chain, fewer where log densities are slow."""
-    times = INDEPENDENT if dimension <= MOST_DENSE else 1
-    return max(int(times * effort_of(job.target) * job.draws), job.draws)
-
-
 def _enough(step: _Step, usual: Enough | None) -> Enough | None:
     """What is enough for a step: all its draws if what was enough before did not pass."""
     if step.again or usual is None:
@@ -353,10 +340,7 @@ def _enough(step: _Step, usual: Enough | None) -> Enough | None:
 
 
 def _are_short(step: _Step) -> bool:
-    """Whether tours are short: of independent draws with bounded weights, or of a longer run.
-
-    A few draws in a tail then make up the error, which is small beside that of any other method.
-    """
+    """Whether tours are short: of independent draws with bounded weights, or of a longer run."""
     return isinstance(step.method, Independence) and (step.again or step.start is None)
 
 
@@ -378,13 +362,7 @@ def _better(
 ) -> TemperedRun:
     """The run that the deadline ended, or the one before it if fewer of that one's checks failed.
 
-    Where as many failed, the run with more draws is better. The checks of the kept one are not made
-    again.
-
-    Parameters
-    ----------
-    known, failed
-        The failed checks of both runs.
+    Where as many failed, the run with more draws is better.
     """
     if (len(failed), -run.draws) <= (len(known), -kept.draws):
         return run
@@ -408,14 +386,8 @@ def _ended_early(run: TemperedRun, job: Job) -> TemperedRun:
 def _next(done: _Step, why: str, start: FittedBase, first: int, room: float) -> _Step | None:
     """The step after a run that is not enough; None where the budget has no room for it.
 
-    Parameters
-    ----------
-    why
-        Why it is not.
-    first
-        Draws of the first run of a method.
-    room
-        How many times as long a run the budget has left.
+    `first` is the number of draws of a method's first run, and `room` how many times as long a run
+    the budget has left.
     """
     longer = min(LONGER, room)
     two_stages = done.start is not None

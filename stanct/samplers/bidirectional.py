@@ -32,29 +32,11 @@ Exact = Point | Callable[[np.random.Generator], Point]
 class Bidirectional(Annealing[Bracket]):
     """Bidirectional Monte Carlo: particles move up from the base and down from exact draws.
 
-    Attributes
-    ----------
-    exact
-        An exact draw from the posterior, from which every chain starts: the parameters that
-        generated the data (name to value), or an unconstrained point of shape (D,). A function that
-        takes a random generator and returns such a draw is called once for every chain.
-    temperatures
-        Number of steps of the sigmoidal schedule, or inverse temperatures of your own from 0 to 1.
-    resample
-        Whether to resample islands whose weights degenerate (adaptive sequential Monte Carlo).
-    island
-        Number of particles in an island. It must divide `draws`.
-    transitions
-        Number of HMC transitions at each temperature.
-    path_length
-        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
-    max_steps
-        Largest number of leapfrog steps in a trajectory.
-    target_accept
-        Target acceptance for tuning the step size at every β.
-
-    `draws` is the number of particles of each chain in each direction. Particles on their way down
-    are never resampled.
+    `exact` is a draw from the posterior, from which every chain starts: the parameters that
+    generated the data (name to value), an unconstrained point of shape (D,), or a function of a
+    random generator that returns one, called once for every chain. The other settings are those of
+    `AIS`. `draws` is the number of particles of each chain in each direction; those on their way
+    down are never resampled.
     """
 
     name: ClassVar[str] = "bidirectional"
@@ -88,7 +70,8 @@ class Bidirectional(Annealing[Bracket]):
             draw = self.exact(stream.rng) if callable(self.exact) else self.exact
             z = run.base.whiten(_unconstrained(job.target, draw))
             stream.state = kernels.make_state(make_problem(job.density, run.base), z)
-        down = Down(job.borrow, run.base, run.betas, self.moves(learn=False), self.transitions)
+        moves = self.moves(learn=False)
+        down = Down(job.borrow, run.base, run.betas, moves, self.transitions, False)
         sizes = [self.island] * (job.draws // self.island)
         blocks, _ = job.blocks("particles down", down, streams, sizes, unit="particle")
         return Bracket(run, joined_weights(blocks), joined_counts(blocks))

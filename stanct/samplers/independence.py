@@ -18,7 +18,6 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.deadline import ended_by
 from stanct.common.names import MODES
 from stanct.common.settings import Real, Whole
 from stanct.path.base import Base, Drawn, gradients_per_draw, lent
@@ -27,9 +26,11 @@ from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
 from stanct.samplers import _lanes as lanes
 from stanct.samplers._job import Job
+from stanct.samplers._looks import in_looks
 from stanct.samplers._method import Method
 from stanct.samplers._watch import Watch
 from stanct.work.execution import Borrow
+from stanct.work.progress import Bar
 
 BLOCK = 500
 # Draws of the base to bridge with, for each kept draw, where draws of it are dear and means ask for
@@ -40,8 +41,8 @@ BESIDE = 0.5
 class Proposals(NamedTuple):
     """What decides about independent draws of the base, which the same stream draws again.
 
-    They are δ, shape (draws,); uniforms, shape (draws, 3), one for acceptance and two for β; and z,
-    shape (draws, D), where each costs gradients. Others are drawn again.
+    δ, shape (draws,); uniforms, shape (draws, 3), for acceptance and β; z where each costs
+    gradients.
     """
 
     delta: Array
@@ -144,12 +145,14 @@ class Independence(Method[TemperedRun]):
         base_draws, precision, shelf = job.base_draws(base, "final"), job.precision, job.shelf()
         base_draws.begin(job.execution)
         work = _Propose(job.borrow, base)
-        given = [[last.proposal] for last in before] if before else [[] for _ in streams]
-        done, first, drawn = given, int(before is not None), None
+        done = [[last.proposal] for last in before] if before else [[] for _ in streams]
+        first = int(before is not None)
         chains = [_Chain(bias) for _ in streams]
-        ahead, interrupted = precision.first, False
-
-        _take(chains, given, 0)
+        _take(chains, done, 0)
+        dear = precision.effective > 0 and gradients_per_draw(base) > 0
+        beside = BESIDE if dear else 1.0
+        watch = Watch(base_draws, beside, bias, precision, job.execution)
+        drawn: list[Array] = []  # what was gathered of the blocks that are done
 
         def gathered() -> tuple[Array, Array, Array, Array, Array]:
             places, beta, delta, accepted = _draws(chains, first)
@@ -158,35 +161,24 @@ class Independence(Method[TemperedRun]):
             z = shelf.filled((job.chains, kept.size, base.dimension), again)
             return z, beta, delta, kept, accepted
 
-        with job.bar(job.chains * ahead, job.method) as bar:
-            dear = precision.effective > 0 and gradients_per_draw(base) > 0
-            beside = BESIDE if dear else 1.0
-            watch = Watch(base_draws, beside, bias, precision, bar, job.execution)
+        def make(draws: int, bar: Bar) -> bool:
+            earlier, sizes = len(done[0]), lanes.block_sizes(draws, BLOCK)
+            blocks, interrupted = job.blocks(
+                job.method, work, streams, sizes, final=True, bar=bar,
+                seen=lambda latest: _take(chains, latest, earlier),
+            )  # fmt: skip
+            _take(chains, blocks, earlier)
+            for chain, further in zip(done, blocks, strict=True):
+                chain.extend(further)
+            drawn.clear()
+            return interrupted
 
-            def seen(latest: list[list[Proposals]]) -> None:
-                _take(chains, latest, len(done[0]))
+        def more(_draws: int, bar: Bar) -> int:
+            drawn[:] = gathered()
+            return watch.more(bar, *drawn[:4])
 
-            try:
-                while ahead:
-                    sizes = lanes.block_sizes(ahead, BLOCK)
-                    blocks, interrupted = job.blocks(
-                        job.method, work, streams, sizes, final=True, bar=bar, seen=seen
-                    )
-                    _take(chains, blocks, len(done[0]))
-                    done = [[*a, *b] for a, b in zip(done, blocks, strict=True)]
-                    drawn = gathered()
-                    z, beta, delta, kept, _ = drawn
-                    ahead = 0 if interrupted else watch.more(z, beta, delta, kept)
-            except KeyboardInterrupt:
-                if len(done[0]) == len(given[0]):
-                    raise
-                job.execution.seal()
-                interrupted = True
-                drawn = drawn or gathered()
-        assert drawn is not None
-        z, beta, delta, kept, accepted = drawn
-        if interrupted:
-            precision.reason = ended_by()
+        interrupted = in_looks(job, precision, make, more, job.method)
+        z, beta, delta, kept, accepted = drawn or gathered()
         job.count_draws(base, delta.size)
         base_delta, cut = base_draws.kept(
             math.ceil(beside * delta.size), job.execution, cut=interrupted
@@ -209,10 +201,7 @@ class Independence(Method[TemperedRun]):
 
 
 class _Chain:
-    """The draws of a chain, which follow from its proposals block by block.
-
-    The chain begins at its first proposal inside the target's support.
-    """
+    """The draws of a chain, which follow block by block from its proposals inside the support."""
 
     def __init__(self, bias: Bias) -> None:
         self._bias, self._without = bias, replace(bias, atom=0.0)
@@ -286,10 +275,7 @@ def _joined(blocks: list[Proposals]) -> Proposals:
 
 
 def _draws(chains: list[_Chain], first: int) -> tuple[Array, Array, Array, Array]:
-    """What `_Chain.draws` returns of all chains, of shape (chains, draws), without the `first`.
-
-    Some chains may be ahead of the others.
-    """
+    """`_Chain.draws` of all chains, of shape (chains, draws), without the `first`."""
     found = [chain.draws() for chain in chains]
     ends = min(len(kept) for kept, *_ in found)
     places, beta, delta, accepted = (

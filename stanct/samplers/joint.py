@@ -142,7 +142,7 @@ class Joint(NutsMethod[Result]):
         places: Array | None = None
         for number in range(self.bootstrap):
             name = f"round {number + 1}"
-            follow = partial(_Watched, job, bias, ROUND_BASE_DRAWS, Shelf())
+            follow = partial(_watched, job, bias, ROUND_BASE_DRAWS, Shelf())
             drawn = stages.run(name, base, bias, places, follow)
             if drawn.cut:
                 raise interruption()
@@ -178,7 +178,7 @@ class Joint(NutsMethod[Result]):
         """Make the kept draws under a frozen base and bias."""
         job = stages.job
         precision, shelf = job.precision, job.shelf()
-        follow = partial(_Watched, job, bias, BASE_DRAWS, shelf)
+        follow = partial(_watched, job, bias, BASE_DRAWS, shelf)
         final = stages.run("joint", base, bias, places, follow, precision=precision, shelf=shelf)
         draws, length = final.draws, final.draws.delta.shape[1]
         job.lap("sampling")
@@ -200,27 +200,21 @@ class Joint(NutsMethod[Result]):
         )
 
 
-class _Watched(Follower):
+def _watched(
+    job: Job, bias: Bias, per_draw: int, shelf: Shelf,
+    bar: Bar, aim: Precision, base_draws: BaseDraws,
+) -> Follower:  # fmt: skip
     """Watches log Z along the draws of a stage, which takes x from a shelf."""
+    watch = Watch(base_draws, per_draw, bias, aim, job.execution)
 
-    def __init__(
-        self, job: Job, bias: Bias, per_draw: int, shelf: Shelf,
-        bar: Bar, aim: Precision, base_draws: BaseDraws,
-    ) -> None:  # fmt: skip
-        super().__init__(bar)
-        self._watch = Watch(base_draws, per_draw, bias, aim, bar, job.execution)
-        self._shelf = shelf
-
-    def more(self, blocks: list[NutsDraws]) -> int:
+    def more(blocks: list[NutsDraws]) -> int:
         drawn = NutsDraws.joined(blocks)
-        draws, shelf = drawn.delta.shape[1], self._shelf
-        return self._watch.more(
-            shelf.all(drawn.z, draws), expit(drawn.u), drawn.delta, shelf.kept(draws)
-        )
+        draws = drawn.delta.shape[1]
+        z, kept = shelf.all(drawn.z, draws), shelf.kept(draws)
+        return watch.more(bar, z, expit(drawn.u), drawn.delta, kept)
 
-    def seen(self, blocks: list[NutsDraws]) -> None:
-        def draws() -> tuple[Array, Array, int]:
-            drawn = NutsDraws.joined(blocks)
-            return expit(drawn.u), drawn.delta, drawn.gradients
+    def so_far(blocks: list[NutsDraws]) -> tuple[Array, Array, int]:
+        drawn = NutsDraws.joined(blocks)
+        return expit(drawn.u), drawn.delta, drawn.gradients
 
-        self._watch.show(draws)
+    return Follower(more, lambda blocks: watch.show(bar, lambda: so_far(blocks)))

@@ -28,10 +28,6 @@ def _is_base_or_fit(value: Any) -> bool:
     return known or is_path_of_fit(value)
 
 
-def _is_cmdstan(value: Any) -> bool:
-    return isinstance(value, CmdStan)
-
-
 EXECUTOR = f"{FORMS}, or a concurrent.futures.Executor, such as Dask's client.get_executor()"
 
 
@@ -133,7 +129,10 @@ class Options(TypedDict, total=False):
     inits: Annotated[Inits | None, Instance(Mapping | str | os.PathLike | list | tuple, INITS)]
     search_radius: Annotated[float | None, Real(0)]
     log_zeta: Annotated[float | None, Real()]
-    engine: Annotated[str | CmdStan, Choice(*ENGINES, fits=_is_cmdstan, called="a CmdStan")]
+    engine: Annotated[
+        str | CmdStan,
+        Choice(*ENGINES, fits=lambda value: isinstance(value, CmdStan), called="a CmdStan"),
+    ]
     threads: Annotated[int | None, Whole(1)]
     executor: Annotated[Executor | str | None, Instance(Executor | str, EXECUTOR)]
     checkpoint: Annotated[str | os.PathLike[str] | None, Folder()]

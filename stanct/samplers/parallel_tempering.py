@@ -32,7 +32,6 @@ from stanct.work.execution import Borrow
 from stanct.work.progress import Bar
 
 BLOCK = 50
-DOUBLING = (1, 1, 2, 4, 8)
 FIRST_RUNGS = 12
 # About 2 Λ rungs are best for round trips. A few more make the steps of the evidence smaller.
 RUNGS_PER_BARRIER = 2.5
@@ -103,7 +102,7 @@ class ParallelTempering(HmcMethod[LadderRun]):
         """
         ladders = _Ladders.resumed(job, self, run)
         ladders.scanned("warm-up", max(job.warmup, LEAST_SETTLING))
-        ladders.restart()
+        ladders.rebase(ladders.base)
         job.lap("warmup")
         return self._kept(job, ladders)
 
@@ -160,10 +159,6 @@ class _Ladder:
         z = np.array([lanes.start(density, base, rng).z for _ in range(rungs)])
         return cls(rng, _placed(density, base, z), kernels.make_table(base.dimension))
 
-    def place(self, density: SampledDensity, base: Base, z: Array) -> None:
-        """Put the rungs at whitened positions, shape (K, D)."""
-        self.rungs = _placed(density, base, z)
-
     def inside(self) -> Array:
         """Positions of the rungs, with a point inside the support for rung 0, shape (K, D)."""
         z = self.rungs.z.copy()
@@ -210,8 +205,7 @@ class _Scan:
 class _Scans:
     """Joined blocks of all ladders, shapes (chains, draws, ...) or (chains, ...).
 
-    `tries` has the attempted swaps of each pair and the sum of their rejection probabilities, shape
-    (chains, 2, K − 1). `round_trips` counts from the time when the clocks were at zero.
+    `tries`, shape (chains, 2, K − 1), has attempted swaps and the sum of their rejections.
     """
 
     z: Array
@@ -277,23 +271,18 @@ class _Ladders:
         ]
         return cls(job, method, run.base, run.betas, members)
 
-    def restart(self) -> None:
-        """Set the clocks of all ladders to zero."""
-        for member in self.members:
-            member.place(self.job.density, self.base, member.inside())
-
     def rebase(self, base: Base) -> None:
-        """Keep the position x of every rung, and express it in the coordinates of a new base."""
+        """Keep x of every rung in the coordinates of a new base, with all clocks at zero."""
         for member in self.members:
-            x = self.base.unwhiten(member.inside())
-            member.place(self.job.density, base, base.whiten(x))
+            z = member.inside()
+            z = z if base is self.base else base.whiten(self.base.unwhiten(z))
+            member.rungs = _placed(self.job.density, base, z)
         self.base = base
 
     def adapt(self) -> None:
         """Warm up in rounds of doubling length, and leave a frozen ladder."""
         job = self.job
-        for share in DOUBLING:
-            size = max(job.warmup * share // sum(DOUBLING), 2)
+        for size in lanes.doubling(job.warmup):
             done = self.scanned("warm-up", size, learn=True)
             rejection = done.rejection.mean(axis=0)
             if not np.isfinite(rejection).all():
@@ -304,10 +293,9 @@ class _Ladders:
                 )
             new = self._adapted(rejection)
             nearest = np.abs(new[:, None] - self.betas).argmin(axis=1)
-            pooled = kernels.pool_tables([member.table for member in self.members])
+            lanes.pool(self.members)
             for member in self.members:
-                member.table = kernels.copy_table(pooled)
-                member.place(job.density, self.base, member.inside()[nearest])
+                member.rungs = _placed(job.density, self.base, member.inside()[nearest])
             self.betas = new
 
     def _adapted(self, rejection: Array) -> Array:
@@ -328,15 +316,9 @@ class _Ladders:
         bar: Bar | None = None,
     ) -> _Scans:
         """Scan every ladder, in blocks."""
-        method = self.method
-        work = _Scan(
-            self.job.borrow,
-            self.base,
-            self.betas,
-            method.moves(learn=learn),
-            method.transitions,
-            method.reversible,
-        )
+        method, moves = self.method, self.method.moves(learn=learn)
+        transitions, reversible = method.transitions, method.reversible
+        work = _Scan(self.job.borrow, self.base, self.betas, moves, transitions, reversible)
         sizes = lanes.block_sizes(scans, BLOCK)
         blocks, interrupted = self.job.blocks(
             label, work, self.members, sizes, unit="scan", final=final, bar=bar

@@ -30,7 +30,6 @@ from stanct.samplers._job import Job, Plan
 from stanct.samplers._lanes import whole_chain
 from stanct.samplers._looks import until_precise
 from stanct.samplers._method import Method, refuse_other_densities
-from stanct.samplers._precision import Precision
 from stanct.stan.prior_mass import corrections, measuring
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget, make_density
@@ -119,7 +118,8 @@ class PowerPosterior(Method[PowerRun]):
 
     def _kept(self, job: Job, base: Base, parts: PriorAndLikelihood, start_at: Array) -> PowerRun:
         """Run the chains of every power, which at β = 1 start at points of shape (chains, D)."""
-        precision = self._precision(job)
+        # Every look costs a pass with a warm-up.
+        precision = replace(job.precision, begin=FIRST_PASS, growth=LEAST_GROWTH)
         passes: list[list[_Rung]] = []
 
         def fields() -> dict[str, Any]:
@@ -166,12 +166,7 @@ class PowerPosterior(Method[PowerRun]):
     ) -> list[_Rung]:
         """The chains of every power, from the posterior to the prior; the prior comes first.
 
-        Parameters
-        ----------
-        number
-            Number of the pass, from 0.
-        before
-            The pass before, where chains go on; in the first pass where those at β = 1 begin.
+        They go on from the pass `before`, or in the first one from where those at β = 1 begin.
         """
         rungs: list[_Rung] = []
         places = before if isinstance(before, np.ndarray) else before[-1].x[:, -1]
@@ -187,10 +182,6 @@ class PowerPosterior(Method[PowerRun]):
             bar.update(job.chains * draws)
         rungs.reverse()
         return rungs
-
-    def _precision(self, job: Job) -> Precision:
-        """The stopping rule: every look costs a pass with a warm-up."""
-        return replace(job.precision, begin=FIRST_PASS, growth=LEAST_GROWTH)
 
     def _work(
         self, job: Job, parts: PriorAndLikelihood, places: Array, draws: int, name: tuple[int, ...]
@@ -256,7 +247,7 @@ class _Rung:
 class PriorAndLikelihood:
     """Prior and likelihood of a program with its data.
 
-    `prior` and `posterior` are log p, and log p + log L, both with the Jacobian of the transform.
+    `prior` and `posterior` are log p, and log p + log L, with the Jacobian of the transform, and
     `whole` computes log p in the user's own space.
     """
 

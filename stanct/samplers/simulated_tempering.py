@@ -93,18 +93,15 @@ class SimulatedTempering(Alternation):
     def refitted_bias(self, done: Round, uniform: float) -> LadderBias:
         """The equal-length or sigmoidal ladder, with log z(β_n) estimated from a round."""
         estimator = done.estimator
-        betas = self._ladder_along(estimator)
+        if isinstance(self.rungs, tuple):
+            betas = np.array(self.rungs)
+        else:
+            grid, length = thermodynamic_length(estimator)
+            wanted = int(np.clip(np.ceil(RUNGS_PER_LENGTH * length[-1]) + 1, FEWEST, MOST))
+            count, equal = self.rungs or wanted, self.ladder == "equal"
+            betas = equal_length(grid, length, count) if equal else ladder_of(count)
         log_z = np.array([estimator.log_z(beta) for beta in betas])
         return self._bias(betas, log_z - log_z[0])
-
-    def _ladder_along(self, estimator: PathEstimator) -> Array:
-        """The user's ladder, or one of as many rungs as the path is long."""
-        if isinstance(self.rungs, tuple):
-            return np.array(self.rungs)
-        grid, length = thermodynamic_length(estimator)
-        wanted = int(np.clip(np.ceil(RUNGS_PER_LENGTH * length[-1]) + 1, FEWEST, MOST))
-        count = self.rungs or wanted
-        return equal_length(grid, length, count) if self.ladder == "equal" else ladder_of(count)
 
 
 def thermodynamic_length(estimator: PathEstimator) -> tuple[Array, Array]:

@@ -27,7 +27,6 @@ from stanct.samplers._method import Method
 from stanct.samplers._tact_settings import VARIANTS, Coupling, Hills, TactSettings
 from stanct.samplers._walkers import (
     SPREAD_BATCHES,
-    Chain,
     collect,
     joined,
     learn,
@@ -153,12 +152,21 @@ class TACT(TactSettings, Method[TactRun]):
 
     def run(self, job: Job) -> TactRun:
         """Fit a base, cut batches, learn the bias, freeze it, and collect draws."""
-        shards = self._shards(job)
+        shards = None
+        if self.minibatch is not None:
+            program: Any = job.target
+            rng = np.random.default_rng(job.seeds("batches"))
+            shards = program_batches(program, self.minibatch, None, rng)
         job.lap("batches")
         fitted = self._base(job)
         job.lap("base")
         source = self._source(job, fitted, shards)
-        members = self._members(job, source, fitted)
+        starts = _starts(self.start, fitted, job.chains, source.mean.size)
+        streams = job.seeds.stream
+        members = [
+            started(source, self, place, streams("chain", k), streams("chain batches", k))
+            for k, place in enumerate(starts)
+        ]
         job.lap("starts")
         offset = typical_energy(job, self, source, members)
         learn(job, self, source, members, offset)
@@ -198,14 +206,6 @@ class TACT(TactSettings, Method[TactRun]):
             facts={"hottest": self.coupling.hottest, "energy_offset": offset},
         )
 
-    def _shards(self, job: Job) -> Batches | None:
-        """The data cut into batches, or None without mini-batches."""
-        if self.minibatch is None:
-            return None
-        program: Any = job.target
-        rng = np.random.default_rng(job.seeds("batches"))
-        return program_batches(program, self.minibatch, None, rng)
-
     def _base(self, job: Job) -> GaussianBase | None:
         """The base that whitens; None for functions that are sampled in their own coordinates."""
         base = job.plan.base
@@ -238,20 +238,6 @@ class TACT(TactSettings, Method[TactRun]):
         else:
             mean, scale = base.mean, base.scale
         return Source(lend, mean, scale, corrections, self.noise)
-
-    def _members(self, job: Job, source: Source, base: GaussianBase | None) -> list[Chain]:
-        """The chains at their starts, each with one random stream for moves and one for batches."""
-        starts = _starts(self.start, base, job.chains, source.mean.size)
-        return [
-            started(
-                source,
-                self,
-                starts[k],
-                job.seeds.stream("chain", k),
-                job.seeds.stream("chain batches", k),
-            )
-            for k in range(job.chains)
-        ]
 
 
 def _check_stochastic(base: Any, target: StochasticTarget) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stanct.stan.nodes import Assign, Declare, Increment, Statement
 from stanct.stan.program import Program
-from stanct.stan.syntax import Assign, Compound, Declare, Increment, Statement, Syntax
+from stanct.stan.syntax import Syntax, walk_within
 from stanct.stan.walks import terms_of_sum
 
 _BLOCKS = ("transformed parameters", "model")
@@ -21,7 +22,13 @@ def accumulators(program: Program) -> frozenset[str]:
     A variable that is read elsewhere before the generated quantities is left out.
     """
     syntax = program.syntax
-    outer = [one for name in _BLOCKS for one in _outermost(program, name)]
+    # Statements that run exactly once, with those in blocks of their own.
+    outer = [
+        statement
+        for name in _BLOCKS
+        for statement, inside in walk_within(syntax.statements(name))
+        if all(one.word in ("block", "profile") for one in inside)
+    ]
     added = _added_once(syntax, outer)
     if not added:
         return frozenset()
@@ -36,11 +43,13 @@ def accumulators(program: Program) -> frozenset[str]:
                 (syntax.word(token), token) for token, value in statement.names if value
             )
     for statement in program.statements(*_BLOCKS):
-        name = syntax.word(statement.left.first) if isinstance(statement, Assign) else ""
-        if isinstance(statement, Assign) and name in uses and _grows(syntax, statement):
-            uses[name] += 1
+        if not isinstance(statement, Assign):
+            continue
+        left, name = statement.left, syntax.word(statement.left.first)
+        grows = left.is_one and syntax.word(left.stop) == "+="
+        if name in uses and grows:
             # What comes later is not added.
-            uses[name] += statement.tokens.first > added[name]
+            uses[name] += 1 + (statement.tokens.first > added[name])
     counts = _counts(program)
     return frozenset(
         name
@@ -55,25 +64,8 @@ def _added_once(syntax: Syntax, statements: list[Statement]) -> dict[str, int]:
     for statement in statements:
         if isinstance(statement, Increment) and statement.accumulator == "target":
             for term, negative in terms_of_sum(syntax, statement.value):
-                if not negative and term.stop - term.first == 1:
+                if not negative and term.is_one:
                     found[syntax.word(term.first)] = term.first
-    return found
-
-
-def _grows(syntax: Syntax, statement: Assign) -> bool:
-    left = statement.left
-    return left.stop - left.first == 1 and syntax.word(left.stop) == "+="
-
-
-def _outermost(program: Program, name: str) -> list[Statement]:
-    """Statements that run exactly once, with those in blocks of their own."""
-    found: list[Statement] = []
-    open_ = list(program.syntax.statements(name))
-    while open_:
-        statement = open_.pop(0)
-        found.append(statement)
-        if isinstance(statement, Compound) and statement.word in ("block", "profile"):
-            open_ = [*statement.body, *open_]
     return found
 
 

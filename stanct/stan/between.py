@@ -18,9 +18,9 @@ from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter
 from stanct.stan.program import Declaration, Ends, Program
 from stanct.stan.render import block_text, comment_before, library, render
-from stanct.stan.rewrite import Edit, Rewriter, apply
+from stanct.stan.rewrite import Edit, Rewriter, edited
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Function, free_prefix, walk
+from stanct.stan.syntax import free_prefix, walk
 
 _ANNOTATION = re.compile(r"[ \t]*//[ \t]*stanct[ \t]*:[^\r\n]*")
 _DENSITY = re.compile(r"_l(?:u?p[dm]f|c?cdf|p)$")
@@ -138,7 +138,8 @@ def _check_data(full: Program, base: Program) -> None:
 
 def _check_sizes(full: Program, base: Program, shared: frozenset[str]) -> None:
     """Refuse sizes and bounds of parameters by transformed data that may differ."""
-    own = shared & {name for one in (full, base) for name in _names_in(one, "transformed data")}
+    made = [_of_statements(one, one.syntax.statements("transformed data")) for one in (full, base)]
+    own = shared & {name for names in made for name in names}
     texts = [one.syntax.words(one.syntax.block_range("transformed data")) for one in (full, base)]
     if own and texts[0] != texts[1]:
         raise ProgramError(
@@ -196,21 +197,15 @@ def _declared(program: Program) -> Iterator[str]:
 
 def _of_statements(program: Program, statements: Iterable[Any]) -> Iterator[str]:
     for statement in walk(list(statements)):
-        if isinstance(statement, Declare):
-            yield from (program.syntax.word(name) for name, _ in statement.names)
-        elif isinstance(statement, Compound) and statement.word == "for":
-            yield program.syntax.word(statement.heads[0].first)
-
-
-def _names_in(program: Program, name: str) -> set[str]:
-    return set(_of_statements(program, program.syntax.statements(name)))
+        yield from program.syntax.declared(statement)
 
 
 def _renamed(base: Program, full: Program, data: Mapping[str, str]) -> Program:
     """The base without functions that both have, and with names of its own for what differs."""
-    twins = _twins(base, full)
+    texts = [full.syntax.words(one.tokens) for one in full.syntax.functions]
+    twins = [one for one in base.syntax.functions if base.syntax.words(one.tokens) in texts]
     shared = {_stem(base.syntax.word(one.name)) for one in twins}
-    base = _edited(base, [Edit(*base.syntax.span(one.tokens), "") for one in twins])
+    base = edited(base, [Edit(*base.syntax.span(one.tokens), "") for one in twins])
     words = {_stem(token.text) for token in full.syntax.tokens if token.kind == "name"}
     kept = {*base.data_names, *base.parameter_names, *shared}
     prefix = free_prefix(_BASE, full.syntax, base.syntax)
@@ -221,23 +216,12 @@ def _renamed(base: Program, full: Program, data: Mapping[str, str]) -> Program:
         stem = _stem(token.text)
         if token.kind == "name" and stem in new:
             edits.append(Edit(token.start, token.start + len(stem), new[stem]))
-    return _edited(base, edits)
+    return edited(base, edits)
 
 
 def _stem(name: str) -> str:
     """A name without the ending by which Stan calls a density."""
     return _DENSITY.sub("", name)
-
-
-def _edited(program: Program, edits: list[Edit]) -> Program:
-    text = apply(program.expanded, edits)
-    return Program.from_source(text, name=program.name) if edits else program
-
-
-def _twins(base: Program, full: Program) -> list[Function]:
-    """Functions of the base that the full program defines in the same words."""
-    texts = [full.syntax.words(one.tokens) for one in full.syntax.functions]
-    return [one for one in base.syntax.functions if base.syntax.words(one.tokens) in texts]
 
 
 # What is written
@@ -290,8 +274,4 @@ def _rewriter(program: Program, prefix: str, end: str) -> Rewriter:
 
 def _declarations(program: Program, wanted: Iterable[Declaration]) -> str:
     """The lines that declare these variables of the data."""
-    lines = []
-    for one in wanted:
-        sizes = f"array[{', '.join(one.array_dims)}] " if one.array_dims else ""
-        lines.append(f"  {sizes}{program.syntax.text(one.spec.base_range)} {one.name};")
-    return "\n".join(lines)
+    return "\n".join(f"  {one.written(program.syntax)} {one.name};" for one in wanted)

@@ -8,32 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities
-from stanct.stan.supports import constant
-from stanct.stan.syntax import (
-    Assign,
-    Call,
-    Function,
-    Increment,
-    Range,
-    Simple,
-    Statement,
-    Tilde,
-    walk,
-)
+from stanct.stan.nodes import Assign, Call, Function, Increment, Range, Simple, Statement, Tilde
+from stanct.stan.syntax import walk
 from stanct.stan.walks import terms_of_sum
 
 
 class ByHand:
-    """Finds what is no sum of densities in one program.
-
-    Parameters
-    ----------
-    densities
-        The densities of the program.
-    explained
-        Terms of which nothing is to be said.
-    """
+    """Finds what is no sum of densities in one program, but for terms that are explained."""
 
     def __init__(self, densities: Densities, explained: Iterable[Range] = ()) -> None:
         self._explained = frozenset(explained)
@@ -73,17 +56,17 @@ class ByHand:
 
     def _is_density(self, term: Range, negative: bool, is_free: Callable[[Range], bool]) -> bool:
         called = [name for name, _ in self._densities.calls(term)]
-        name, opening = self._syntax.word(term.first), term.first + 1
+        name, inside = self._syntax.word(term.first), self._syntax.call(term)
         inner = self._densities.has_density(term)
         if not any(map(DENSITY.fullmatch, called)) and any(map(PROBABILITY.fullmatch, called)):
             return True  # truncation or censoring
         if negative:
             return False
-        if self._syntax.partner.get(opening) != term.stop - 1 or self._syntax.word(opening) != "(":
+        if inside is None:
             # A variable, whole or indexed, that holds densities.
-            alone = opening == term.stop or self._syntax.partner.get(opening) == term.stop - 1
+            alone = term.is_one or self._syntax.index(term) is not None
             return alone and inner
-        parts = self._split(self._syntax.inside(opening))
+        parts = self._syntax.split(inside)
         if name == "log_mix":
             return all(self._is_whole(part, is_free) for part in parts[1:]) or len(parts) == 2
         if name == "log_sum_exp" and parts[1:]:
@@ -107,8 +90,8 @@ class ByHand:
 
     def _is_lone(self, value: Range) -> bool:
         """Whether an expression is a density or a mass and nothing else."""
-        match = DENSITY.fullmatch(self._syntax.word(value.first))
-        return match is not None and self._syntax.partner.get(value.first + 1) == value.stop - 1
+        is_density = DENSITY.fullmatch(self._syntax.word(value.first)) is not None
+        return is_density and self._syntax.call(value) is not None
 
     def _is_without_weights(self, components: Range) -> bool:
         """Whether a variable holds components that have none, as where all begin as densities.
@@ -127,11 +110,8 @@ class ByHand:
         return not grows and any(map(self._is_lone, choices))
 
     def _choices(self, value: Range) -> list[Range]:
-        choice = self._split(value, "?")
-        return [value] if len(choice) != 2 else self._split(choice[1], ":")
-
-    def _split(self, tokens: Range, separator: str = ",") -> list[Range]:
-        return self._syntax.split(tokens, separator)
+        choice = self._syntax.split(value, "?")
+        return [value] if len(choice) != 2 else self._syntax.split(choice[1], ":")
 
     # Functions of the user's
 

@@ -7,9 +7,9 @@ as possible, because every branch that depends on parameters costs the embedded 
 
 from __future__ import annotations
 
-from stanct.stan.constraints import ParameterWriter, indented
+from stanct.stan.constraints import ParameterWriter
+from stanct.stan.nodes import Declare, TypeSpec
 from stanct.stan.rewrite import Rewriter
-from stanct.stan.syntax import Declare, TypeSpec
 
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
 _MARKS = {"lower": ">=", "upper": "<="}
@@ -55,27 +55,14 @@ def check_lines(name: str, spec: TypeSpec, writer: ParameterWriter) -> list[str]
 
     The writer writes the bounds, and collects the library functions that are called.
     """
-    return _elements(name, name, spec, writer, ())
 
+    def write(element: str, part: TypeSpec, indices: tuple[str, ...]) -> list[str]:
+        return _one(name, element, part, writer, indices)
 
-def _elements(
-    name: str, target: str, spec: TypeSpec, writer: ParameterWriter, indices: tuple[str, ...]
-) -> list[str]:
-    every = tuple(f"{writer.prefix}i{len(indices) + k + 1}" for k in range(len(spec.array)))
-    mine = every[: len(every) - _taken(spec, writer, every)]
-    element = f"{target}[{', '.join(mine)}]" if mine else target
-    if spec.base == "tuple":
-        lines = [
-            line
-            for k, part in enumerate(spec.elements)
-            for line in _elements(name, f"{element}.{k + 1}", part, writer, indices + mine)
-        ]
-    else:
-        lines = _one(name, element, spec, writer, mine)
-    for index, size in reversed(list(zip(mine, spec.array, strict=False))):
-        head = f"for ({index} in 1 : {writer.syntax.text(size)}) {{"
-        lines = [head, *indented(lines), "}"] if lines else []
-    return lines
+    def taken(part: TypeSpec, indices: tuple[str, ...]) -> int:
+        return _taken(part, writer, indices)
+
+    return writer.over_elements(name, spec, write, taken)
 
 
 def _taken(spec: TypeSpec, writer: ParameterWriter, indices: tuple[str, ...]) -> int:

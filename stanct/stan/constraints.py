@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stanct.common.errors import ProgramError
-from stanct.stan.nodes import MATRIX_TYPES
+from stanct.stan.nodes import MATRIX_TYPES, Range, TypeSpec
 from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import Range, Syntax, TypeSpec
+from stanct.stan.syntax import Syntax
 
 WIDTH = 80
 _MARGIN = 4
@@ -100,17 +99,9 @@ def _atom(expression: str) -> str:
 class ParameterWriter:
     """Writes the statements that turn the unconstrained vector into parameters.
 
-    Attributes
-    ----------
-    syntax, shapes, scope
-        Syntax and shapes of the program, and the variables that bounds and sizes may name.
-    prefix
-        Prefix of every name that stanct adds to the program.
-    functions
-        Library functions, without prefix, that the statements call. The set is filled as the
-        statements are written.
-    jacobian
-        Whether the statements add to the log Jacobian.
+    `scope` has the variables that bounds and sizes may name. `functions` collects the library
+    functions that the statements call, without prefix. With `jacobian` they add to the log
+    Jacobian.
     """
 
     syntax: Syntax
@@ -178,7 +169,13 @@ class ParameterWriter:
         start = f"{self.prefix}at_{name}"
         if spec.base == "tuple" or (spec.array and not self._vectorises(spec)):
             position = f"{self.prefix}p"
-            lines = self._elements(name, spec, position, ())
+
+            def write(element: str, part: TypeSpec, indices: tuple[str, ...]) -> list[str]:
+                size = self.element_size(part)
+                lines = self._one(element, part, position, plus(position, size), indices)
+                return [*lines, f"{position} += {size};"]
+
+            lines = self.over_elements(name, spec, write)
             return ["{", f"{_INDENT}int {position} = {start};", *indented(lines), "}"]
         if spec.array:
             return self._real_array(name, spec, start, behind)
@@ -187,7 +184,8 @@ class ParameterWriter:
     def _check(self, name: str, name_token: int, spec: TypeSpec) -> None:
         wrong = {"int": "an integer", "void": "void"}.get(spec.base)
         if wrong:
-            raise self._refuse(name_token, f"`{name}` is {wrong}, which Stan cannot sample.")
+            told = f"`{name}` is {wrong}, which Stan cannot sample."
+            raise self.syntax.error(name_token, told)
         needed = 0
         if spec.base in MATRIX_TYPES - _SQUARE - {"cholesky_factor_cov"}:
             needed = 2
@@ -195,18 +193,12 @@ class ParameterWriter:
             needed = 1
         sizes = (*spec.array, *spec.dims)
         if len(spec.dims) < needed or any(size.first >= size.stop for size in sizes):
-            raise self._refuse(name_token, f"`{name}` is declared without its sizes.")
+            raise self.syntax.error(name_token, f"`{name}` is declared without its sizes.")
         for element in spec.elements:
             self._check(name, name_token, element)
 
-    def _refuse(self, token: int, message: str) -> ProgramError:
-        return self.syntax.source.error(self.syntax.start(token), message)
-
     def _vectorises(self, spec: TypeSpec) -> bool:
-        """Return whether a type can be transformed as a vector.
-
-        This holds for one-dimensional arrays of reals with scalar bounds.
-        """
+        """Return whether a type is a one-dimensional array of reals with scalar bounds."""
         if spec.base != "real" or len(spec.array) != 1:
             return False
         bounds = [self.shapes.shape(bound, self.scope) for bound in spec.constraints.values()]
@@ -234,10 +226,7 @@ class ParameterWriter:
         *,
         scoped: bool,
     ) -> list[str]:
-        """Give the unconstrained values a name of their own if the lines would be too long.
-
-        `scoped` means that the lines are already in a scope of their own.
-        """
+        """Give the unconstrained values a name of their own if the lines would be too long."""
         lines = write(source)
         alone = len(lines) < 2 and self.jacobian
         if alone or max(map(len, lines)) + _MARGIN <= WIDTH:
@@ -247,34 +236,39 @@ class ParameterWriter:
         lines = [f"{source_type} {y} = {source};", *write(y)]
         return lines if scoped else ["{", *indented(lines), "}"]
 
-    def _elements(
-        self, target: str, spec: TypeSpec, position: str, indices: tuple[str, ...]
+    def over_elements(
+        self,
+        target: str,
+        spec: TypeSpec,
+        write: Callable[[str, TypeSpec, tuple[str, ...]], list[str]],
+        taken: Callable[[TypeSpec, tuple[str, ...]], int] = lambda *_: 0,
+        indices: tuple[str, ...] = (),
     ) -> list[str]:
-        """Write loops over the array dimensions; `position` is the running index in the vector."""
-        loops: list[str] = []
-        mine = tuple(f"{self.prefix}i{len(indices) + k + 1}" for k in range(len(spec.array)))
-        for index, size in zip(mine, spec.array, strict=True):
-            loops.append(f"for ({index} in 1 : {self.syntax.text(size)}) {{")
+        """Write lines for each part of a tuple, and each element of an array in loops.
+
+        `write` takes an element, its type and the indices of its array. `taken` tells how many
+        innermost dimensions it takes without a loop.
+        """
+        every = tuple(f"{self.prefix}i{len(indices) + k + 1}" for k in range(len(spec.array)))
+        mine = every[: len(every) - taken(spec, every)]
         element = f"{target}[{', '.join(mine)}]" if mine else target
         if spec.base == "tuple":
-            lines: list[str] = []
-            for k, part in enumerate(spec.elements):
-                lines += self._elements(f"{element}.{k + 1}", part, position, indices + mine)
+            lines = [
+                line
+                for k, part in enumerate(spec.elements, 1)
+                for line in self.over_elements(f"{element}.{k}", part, write, taken, indices + mine)
+            ]
         else:
-            size = self.element_size(spec)
-            lines = self._one(element, spec, position, plus(position, size), mine)
-            lines.append(f"{position} += {size};")
-        for loop in reversed(loops):
-            lines = [loop, *indented(lines), "}"]
+            lines = write(element, spec, mine)
+        for index, size in reversed(list(zip(mine, spec.array, strict=False))):
+            head = f"for ({index} in 1 : {self.syntax.text(size)}) {{"
+            lines = [head, *indented(lines), "}"] if lines else []
         return lines
 
     def _one(
         self, target: str, spec: TypeSpec, start: str, behind: str, indices: tuple[str, ...]
     ) -> list[str]:
-        """Write one parameter, or one element of an array.
-
-        The value is computed from elements `start` to `behind` − 1 of the unconstrained vector.
-        """
+        """Write a parameter, or an element of an array, from elements `start` to `behind` − 1."""
         dims = [self.syntax.text(size) for size in spec.dims]
         if spec.base in _COMPLEX:
             return self._complex(target, spec.base, dims, start, behind)
@@ -358,30 +352,20 @@ class ParameterWriter:
         return f"{self.prefix}x[{start} : {_before(behind)}]"
 
     def bounds(self, spec: TypeSpec, indices: tuple[str, ...] = ()) -> tuple[str, list[str]]:
-        """Return the transform's function and its bounds, for one element of an array.
-
-        There are separate functions for a real, a vector with scalar bounds, and a vector with
-        vector bounds.
-        """
-        if "lower" in spec.constraints and "upper" in spec.constraints:
-            function, keys = "lower_upper_bound", ("lower", "upper")
-        elif "lower" in spec.constraints:
-            function, keys = "lower_bound", ("lower",)
-        elif "upper" in spec.constraints:
-            function, keys = "upper_bound", ("upper",)
-        else:
+        """Return the transform's function and its bounds, for one element of an array."""
+        keys = tuple(side for side in ("lower", "upper") if side in spec.constraints)
+        function = f"{'_'.join(keys)}_bound"
+        if not keys:
             function, keys = "offset_multiplier", ("offset", "multiplier")
         default = {"offset": "0", "multiplier": "1"}
         own_rank = spec.rank - len(spec.array)
-        texts: list[str] = []
-        containers: list[bool] = []
-        for key in keys:
-            bound = spec.constraints.get(key)
-            text, rank = default.get(key, ""), 0
-            if bound is not None:
-                text, rank = self._bound(bound, spec, indices)
-            texts.append(text)
-            containers.append(rank > 0)
+        found = [
+            self._bound(spec.constraints[key], spec, indices)
+            if key in spec.constraints
+            else (default[key], 0)
+            for key in keys
+        ]
+        texts, containers = [text for text, _ in found], [rank > 0 for _, rank in found]
         if any(containers) and own_rank > 0:
             size = self.element_size(spec)
             texts = [
@@ -400,8 +384,8 @@ class ParameterWriter:
         if spec.rank == 0:
             return text, 0
         if shape is None and len(indices) > _MOST_INDICES:
-            raise self.syntax.source.refusal(
-                self.syntax.start(bound.first),
+            raise self.syntax.refusal(
+                bound.first,
                 "a bound of unknown shape",
                 f"Whether the bound `{text}` is a scalar or a container cannot be told.",
                 "Let a function of your own return it, whose type then tells.",

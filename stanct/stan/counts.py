@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
+from stanct.stan.nodes import Compound, Range, Statement
 from stanct.stan.shapes import ELEMENTWISE, Scope, Shapes
-from stanct.stan.syntax import Compound, Range, Statement, Syntax
+from stanct.stan.syntax import Syntax
 
 _FACTORIALS = ("log_factorials_{0}", "sum(lgamma(to_vector({0}) + 1))")
 _CHOICES = ("log_choices_{1}_{0}", "sum(lchoose({1}, {0}))")
@@ -33,10 +34,7 @@ _COLUMNS = frozenset(
 
 @dataclass
 class Counts:
-    """The sums of constants that a generated program needs.
-
-    `last_argument` fills `sums`, a mapping from the name of each sum to its Stan expression.
-    """
+    """The sums of constants that a generated program needs, from names to Stan expressions."""
 
     syntax: Syntax
     shapes: Shapes
@@ -89,15 +87,15 @@ class Counts:
         text = " ".join(syntax.text(head).split())
         if not (of_data and shape is not None and shape.integer) or "//" in text:
             return None
-        return text if head.stop - head.first == 1 else f"({text})"
+        return text if head.is_one else f"({text})"
 
     def last_argument(
         self, function: str, arguments: Sequence[str], statement: Statement
     ) -> str | None:
-        """Return the name of the sum that stanct's version of a mass function needs.
+        """Return the name of the sum that stanct's version of a mass function needs, or None.
 
-        None if Stan's own function has to stay. The variate is the first argument. The statement is
-        the one that calls the function, or the loop for all turns of which it is called once.
+        The variate is the first argument, and the statement the one that calls the function, or the
+        loop for all turns of which it is called once.
         """
         conditions = self._conditions.get(id(statement))
         if function not in _FUNCTIONS or conditions is None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from stanct.common.errors import ProgramError
 from stanct.stan.densities import Densities
+from stanct.stan.nodes import Compound, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope
-from stanct.stan.syntax import Compound, Declare, Range, Statement, Tilde
 
 _FAMILY = re.compile(
     r"((?:multi_(?:normal(?:_cholesky|_prec)?|student_t(?:_cholesky)?|gp(?:_cholesky)?)"
@@ -27,13 +27,7 @@ OF_DATA = "the arguments are data alone in"
 
 @functools.lru_cache(maxsize=64)
 def named_density_of_data(source: str) -> str | None:
-    """Name the first such density of a text, or the user's function that calls one.
-
-    Parameters
-    ----------
-    source
-        Stan code, includes resolved.
-    """
+    """Name the first such density of a text, or the user's function that calls one."""
     if not _WORD.search(source):
         return None
     try:
@@ -53,14 +47,13 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self._program, self._syntax = program, program.syntax
         self._densities = Densities(program)
-        self._functions = self._own()
+        # Functions of the user's that call such densities, directly or not.
+        self._functions = program.calling(
+            lambda one: any(map(_FAMILY.fullmatch, self._syntax.words(one.body.tokens)))
+        )
         # What flows into these is not followed.
-        self._drawn = {
-            self._syntax.word(token)
-            for one in program.statements("generated quantities")
-            if isinstance(one, Declare)
-            for token, _ in one.names
-        }
+        drawn = program.statements("generated quantities")
+        self._drawn = set[str]().union(*map(self._syntax.declared, drawn))
 
     def found(self) -> Iterator[int]:
         shapes = self._densities.shapes
@@ -78,15 +71,11 @@ class _Finder:
             inside = [statement.variate, *statement.arguments]
             if self._fails(statement.distribution, inside, scope):
                 yield statement.tilde + 1
-        for token, parts in (call for tokens in inside for call in self._calls(tokens)):
-            if self._fails(self._syntax.word(token), parts, scope):
-                yield token
-
-    def _calls(self, tokens: Range) -> Iterator[tuple[int, list[Range]]]:
-        for _, arguments in self._densities.calls(tokens):
-            halves = self._syntax.split(arguments, "|")
-            parts = [part for half in halves for part in self._syntax.split(half)]
-            yield arguments.first - 2, parts
+        for name, arguments in (
+            call for tokens in inside for call in self._densities.calls(tokens)
+        ):
+            if self._fails(name, self._syntax.arguments(arguments), scope):
+                yield arguments.first - 2
 
     def _fails(self, name: str, parts: Sequence[Range], scope: Scope) -> bool:
         family = _FAMILY.fullmatch(name)
@@ -99,18 +88,3 @@ class _Finder:
         shapes = [self._densities.shapes.shape(part, scope) for part in parts[:2]]
         vectors = all(shape is not None and shape.rank == 1 for shape in shapes)
         return family is None or family[1] != "multi_normal" or not vectors
-
-    def _own(self) -> set[str]:
-        """Names of the user's functions that call such densities, directly or not."""
-        word, words = self._syntax.word, self._syntax.words
-        bodies = [(word(one.name), words(one.body.tokens)) for one in self._syntax.functions]
-        found: set[str] = set()
-        before = -1
-        while before < len(found):
-            before = len(found)
-            found |= {
-                name
-                for name, body in bodies
-                if any(word in found or _FAMILY.fullmatch(word) for word in body)
-            }
-        return found

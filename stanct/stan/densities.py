@@ -8,25 +8,23 @@ ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stanct.stan.accumulators import accumulators
-from stanct.stan.program import Program
-from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import (
+from stanct.stan.nodes import (
     Assign,
-    Call,
     Compound,
     Declare,
     Function,
     Increment,
     Range,
     Statement,
-    Syntax,
     Tilde,
-    walk,
 )
+from stanct.stan.program import Program
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.syntax import Syntax, walk, walk_within
 from stanct.stan.walks import terms_of_sum
 
 DENSITY = re.compile(r"(?P<family>\w+?)_lu?(?P<of>p[dm]f)")
@@ -47,22 +45,9 @@ _OPERATORS = frozenset({"+", "-", "*", "/", "^", ".*", "./", ".^", "%"})
 class Density:
     """A density of a variate: a `~` statement, or a call of an `_lpdf` or `_lpmf` function.
 
-    Attributes
-    ----------
-    statement
-        The statement that contains the density.
-    family
-        Name of the distribution.
-    variate, arguments
-        The expressions left and right of `~`, or of the bar in a call.
-    added
-        Whether each execution of the statement adds exactly this density to the target.
-    alone
-        Whether the density is the whole of its statement, or a term of the statement's sum.
-    inside
-        The compound statements around the density, outermost first.
-    scope
-        The variables that the statement can see.
+    `added` says whether each execution of the statement adds exactly this density to the target,
+    and `alone` whether it is the whole of its statement, or a term of the statement's sum. `inside`
+    has the compound statements around it, outermost first.
     """
 
     statement: Statement
@@ -78,32 +63,23 @@ class Density:
 class Densities:
     """All densities of one program, and the data flow between its variables.
 
-    Parameters
-    ----------
-    program
-        The program.
-
     Attributes
     ----------
-    found : list[Density]
+    found
         The densities, in the order of the text.
-    renamed : dict[str, str]
+    renamed
         Variables that are a parameter, or an element of one, by another name, with its name.
-    sums : frozenset[str]
+    sums
         Variables that collect terms of the target, as `target` does. See `accumulators`.
-    increments : list[Increment | Assign]
-        Increments of the target or of its sums that depend on parameters but contain no density.
-    jacobians : list[Increment]
-        Increments of the log Jacobian.
-    in_variates : set[str]
-        Parameters that flow into the variate of some density.
-    by_hand : set[str]
+    increments, jacobians
+        Increments of the target or of its sums that depend on parameters but contain no density,
+        and increments of the log Jacobian.
+    in_variates, used, in_bounds
+        Parameters that flow into the variate of some density, that influence the target in any way,
+        and on which the bounds or sizes of parameters depend.
+    by_hand
         Parameters that flow into the target outside of every known density, so that their priors
         cannot be determined.
-    used : set[str]
-        Parameters that influence the target in any way.
-    in_bounds : set[str]
-        Parameters on which the bounds or sizes of parameters depend.
     """
 
     def __init__(self, program: Program) -> None:
@@ -111,12 +87,14 @@ class Densities:
         self.shapes = Shapes(program.syntax)
         self.parameters = frozenset(program.parameter_names)
         self._functions = program.functions
+        # Functions of the user's that call a density or add to the target, even indirectly.
+        self._adders = program.calling(self._adds)
         self._closures: dict[str, frozenset[str]] = {}
-        self._variables = self._declared()
+        every = program.statements(*(program.blocks.keys() - {"functions"}))
+        self._variables = frozenset[str]().union(*map(self.syntax.declared, every))
         self._flows: dict[str, set[str]] = {}
         for block in ("transformed data", *_BLOCKS):
-            if block in program.blocks:
-                self._flow(program.blocks[block].statements, set())
+            self._flow(self.syntax.statements(block), set())
         # Parameters and their elements by another name, and variables that are more than that.
         self.renamed = dict(self._renamed())
         self._made = frozenset(name for name, _ in self.assigned) - self.renamed.keys()
@@ -131,7 +109,7 @@ class Densities:
         self.by_hand: set[str] = set()
         self.used: set[str] = set()
         self.in_bounds: set[str] = set()
-        for _, _, spec in program.parameter_declarations():
+        for spec in program.parameter_types.values():
             bounds = (b for name, b in spec.constraints.items() if name in ("lower", "upper"))
             for bound in (*bounds, *spec.dims, *spec.array):
                 self.in_bounds |= self.names(bound) & self.parameters
@@ -139,33 +117,38 @@ class Densities:
                 self.used |= self.names(value) & self.parameters
         self.used |= self.in_bounds
         for block in _BLOCKS:
-            self._read(block)
+            self._read(self.syntax.statements(block))
 
     # Names
 
     def names(self, tokens: Range) -> set[str]:
         """Return the variables that are named in a range of tokens."""
-        syntax = self.syntax
+        return self._names_outside(tokens, lambda _: False)
+
+    def names_past_sizes(self, tokens: Range) -> set[str]:
+        """Return the variables that are named outside of calls that ask for a size."""
+        return self._names_outside(tokens, _SIZES.__contains__)
+
+    def _names_outside(self, tokens: Range, is_left_out: Callable[[str], bool]) -> set[str]:
+        """Return the variables that are named outside of calls of some functions."""
+        syntax, calls = self.syntax, self.syntax.calls(tokens, is_left_out)
+        inside = {token for call in calls for token in range(*syntax.inside(call + 1))}
         return {
             syntax.word(token)
             for token in range(*tokens)
-            if syntax.tokens[token].kind == "name"
+            if token not in inside
+            and syntax.tokens[token].kind == "name"
             and syntax.word(token) in self._variables
             and syntax.word(token + 1) != "("
         }
 
-    def names_past_sizes(self, tokens: Range) -> set[str]:
-        """Return the variables that are named outside of calls that ask for a size."""
-        found, first = set[str](), tokens.first
-        for name, arguments in self.calls(tokens):
-            if name in _SIZES and arguments.first >= first:
-                found |= self.names(Range(first, arguments.first))
-                first = arguments.stop
-        return found | self.names(Range(first, tokens.stop))
-
     def roots(self, names: Iterable[str]) -> set[str]:
         """Return the parameters on whose values the named variables depend."""
         return self._reached(names) & self.parameters
+
+    def roots_in(self, *expressions: Range) -> set[str]:
+        """Return the parameters on whose values expressions depend."""
+        return self.roots(set[str]().union(*map(self.names, expressions)))
 
     def is_made(self, tokens: Range) -> bool:
         """Return whether an expression is made of parameters alone, and not only put together."""
@@ -178,12 +161,8 @@ class Densities:
 
     def surrounded(self) -> Iterator[tuple[Statement, tuple[Compound, ...]]]:
         """Yield the statements that make the target, with those around each, outermost first."""
-        inside: tuple[Compound, ...] = ()
-        for statement in self.program.statements(*_BLOCKS):
-            first = statement.tokens.first
-            inside = tuple(one for one in inside if one.tokens.first < first < one.tokens.stop)
-            yield statement, inside
-            inside += (statement,) if isinstance(statement, Compound) else ()
+        for block in _BLOCKS:
+            yield from walk_within(self.syntax.statements(block))
 
     def decided_by(self, inside: Iterable[Compound]) -> set[str]:
         """Return the parameters that decide whether a statement runs; none if data do so, too.
@@ -213,7 +192,7 @@ class Densities:
                 own = not DENSITY.fullmatch(name) and name in self._functions
                 ranges += [arguments] * (own or name.startswith(("reduce_sum", "hmm_")))
         for density in self.found:
-            ranges += density.arguments if self.is_users(density.family) else ()
+            ranges += density.arguments if self.program.defines(density.family) else ()
         reached = self._reached(outside.union(*map(self.names, ranges)))
         return reached & set(self.program.data_names)
 
@@ -229,25 +208,12 @@ class Densities:
             self._closures[name] = frozenset(reached)
         return self._closures[name]
 
-    def _declared(self) -> frozenset[str]:
-        found: set[str] = set()
-        for statement in self.program.statements(*(self.program.blocks.keys() - {"functions"})):
-            if isinstance(statement, Declare):
-                found.update(self.syntax.word(token) for token, _ in statement.names)
-            elif isinstance(statement, Compound) and statement.word == "for":
-                found.add(self.syntax.loop_variable(statement))
-        return frozenset(found)
-
     def _flow(self, statements: Iterable[Statement], conditions: set[str]) -> None:
         for statement in statements:
-            if isinstance(statement, Declare):
-                for token, value in statement.names:
-                    if value is not None:
-                        self._add(self.syntax.word(token), self.names(value) | conditions)
-            elif isinstance(statement, Assign):
-                named = self.names(statement.left) | self.names(statement.value)
-                self._add(self.syntax.word(statement.left.first), named | conditions)
-            elif isinstance(statement, Compound):
+            for name, value in self.syntax.assigned(statement):
+                left = statement.left if isinstance(statement, Assign) else Range(0, 0)
+                self._add(name, self.names(left) | self.names(value) | conditions)
+            if isinstance(statement, Compound):
                 under = set(conditions)
                 for head in statement.heads:
                     if statement.word == "for":
@@ -266,9 +232,7 @@ class Densities:
         """Return the sum that a statement adds to: `target`, one of `sums`, or an empty string."""
         if isinstance(statement, Increment):
             return statement.accumulator
-        assigned: list[tuple[str, Range]] = []
-        if isinstance(statement, Assign | Declare):
-            assigned = self._assigned(statement)
+        assigned = self.syntax.assigned(statement)
         name = assigned[0][0] if len(assigned) == 1 else ""
         return name if name in self.sums else ""
 
@@ -289,16 +253,10 @@ class Densities:
                 arguments = self.syntax.inside(token + 1)
                 yield self.syntax.word(token), arguments
 
-    def is_users(self, family: str) -> bool:
-        """Return whether the user defines a density or a mass function of that name."""
-        return any(family + ending in self._functions for ending in ("_lpdf", "_lpmf"))
-
     def has_density(self, tokens: Range) -> bool:
         """Return whether an expression contains the log of a density or of a probability."""
         for name, arguments in self.calls(tokens):
-            if DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name) or name == "target":
-                return True
-            if any(self._adds(function) for function in self._functions.get(name, ())):
+            if is_log_density(name) or name == "target" or name in self._adders:
                 return True
             if name.startswith("reduce_sum") or name.startswith("hmm_"):
                 return True
@@ -307,22 +265,14 @@ class Densities:
                 return True  # a function that takes a user-defined function
         return bool(self.names(tokens) & self._holders)
 
-    def _adds(self, function: Function, above: frozenset[str] = frozenset()) -> bool:
-        """Return whether a function calls a density or adds to the target, even indirectly."""
-        name = self.syntax.word(function.name)
-        if name.endswith("_lp"):
-            return True
-        if any(isinstance(inner, Tilde | Increment) for inner in walk([function.body])):
-            return True
-        for called, _ in self.calls(function.body.tokens):
-            if DENSITY.fullmatch(called) or PROBABILITY.fullmatch(called):
-                return True
-            if called not in above and any(
-                self._adds(other, above | {name, called})
-                for other in self._functions.get(called, ())
-            ):
-                return True
-        return False
+    def _adds(self, function: Function) -> bool:
+        """Return whether a function calls a density or adds to the target by itself."""
+        called = [name for name, _ in self.calls(function.body.tokens)]
+        return (
+            self.syntax.word(function.name).endswith("_lp")
+            or any(isinstance(inner, Tilde | Increment) for inner in walk([function.body]))
+            or any(map(is_log_density, called))
+        )
 
     def _renamed(self) -> Iterator[tuple[str, str]]:
         """Yield the variables that are a parameter, or an element of one, with its name."""
@@ -345,59 +295,44 @@ class Densities:
         return [
             pair
             for statement in self.program.statements(*_BLOCKS)
-            if isinstance(statement, Assign | Declare)
-            for pair in self._assigned(statement)
+            for pair in self.syntax.assigned(statement)
         ]
 
-    def _assigned(self, statement: Assign | Declare) -> list[tuple[str, Range]]:
-        """Return each variable that a statement assigns, with the assigned value."""
-        word = self.syntax.word
-        if isinstance(statement, Assign):
-            return [(word(statement.left.first), statement.value)]
-        return [(word(token), value) for token, value in statement.names if value is not None]
-
-    def _read(self, block: str) -> None:
-        compounds: list[Compound] = []
-        seen = self.shapes.walk(self.syntax.statements(block), self.shapes.globals())
-        for statement, scope in seen:
-            first = statement.tokens.first
-            compounds = [c for c in compounds if c.tokens.first < first < c.tokens.stop]
-            inside = tuple(compounds)
+    def _read(self, statements: Sequence[Statement]) -> None:
+        seen = self.shapes.walk(statements, self.shapes.globals())
+        for (statement, scope), (_, inside) in zip(seen, walk_within(statements), strict=True):
+            read = [statement.tokens]
+            if isinstance(statement, Increment) and statement.accumulator != "target":
+                self.jacobians.append(statement)
+                continue
             if isinstance(statement, Compound):
-                for head in statement.heads:
-                    self._opaque_calls(head)
-                    self.used |= self.roots(self.names(head))
-                compounds.append(statement)
+                read = statement.heads
             elif isinstance(statement, Tilde):
                 variate, arguments = statement.variate, tuple(statement.arguments)
-                added = not statement.truncated
-                family = statement.distribution
+                family, added = statement.distribution, not statement.truncated
                 self._density(
                     Density(statement, family, variate, arguments, added, True, inside, scope)
                 )
-                self.used |= self.roots(self.names(statement.tokens))
-                self._opaque_calls(statement.tokens)
-            elif isinstance(statement, Increment):
-                if statement.accumulator == "target":
-                    self._increment(statement, inside, scope)
-                else:
-                    self.jacobians.append(statement)
-            elif isinstance(statement, Call):
-                self.used |= self.roots(self.names(statement.tokens))
-                self._opaque_calls(statement.tokens)
-            elif isinstance(statement, Assign) and self.sum_of(statement):
+            elif isinstance(statement, Increment) or (
+                isinstance(statement, Assign) and self.sum_of(statement)
+            ):
+                read = [statement.value]
                 self._increment(statement, inside, scope)
             elif isinstance(statement, Assign | Declare):
+                self._opaque_calls(statement.tokens)
                 self._assignment(statement, inside, scope)
+                continue
+            for tokens in read:
+                self.used |= self.roots_in(tokens)
+                self._opaque_calls(tokens)
 
     def _assignment(
         self, statement: Assign | Declare, inside: tuple[Compound, ...], scope: Scope
     ) -> None:
-        self._opaque_calls(statement.tokens)
         if isinstance(statement, Declare) and statement.type.constraints:
             # Stan rejects where a transformed parameter breaks its constraint.
-            self.used |= self.roots(self.syntax.word(token) for token, _ in statement.names)
-        for name, value in self._assigned(statement):
+            self.used |= self.roots(self.syntax.declared(statement))
+        for name, value in self.syntax.assigned(statement):
             self._calls_of_densities(statement, value, inside, scope)
             if name in self._holders:
                 self.by_hand |= self._past_densities(value)
@@ -406,8 +341,6 @@ class Densities:
         self, statement: Increment | Assign, inside: tuple[Compound, ...], scope: Scope
     ) -> None:
         value = statement.value
-        self.used |= self.roots(self.names(value))
-        self._opaque_calls(value)
         self._calls_of_densities(statement, value, inside, scope)
         self.by_hand |= self._past_densities(value)
         names = self.names_past_sizes(value) - self.sums
@@ -438,33 +371,29 @@ class Densities:
 
     def _density(self, density: Density) -> None:
         self.found.append(density)
-        self.in_variates |= self.roots(self.names(density.variate))
+        self.in_variates |= self.roots_in(density.variate)
         for function in (
             *self._functions.get(f"{density.family}_lpdf", ()),
             *self._functions.get(f"{density.family}_lpmf", ()),
         ):
             if not self._is_density_of_first(function):
-                everything = set[str]().union(*map(self.names, density.arguments))
-                self.by_hand |= self.roots(everything)
+                self.by_hand |= self.roots_in(*density.arguments)
 
     def _is_density_of_first(self, function: Function) -> bool:
         """Return whether the densities in a user-defined density are of its first argument only."""
         others = {self.syntax.word(token) for _, token in function.arguments[1:]}
-        variates = [s.variate for s in walk([function.body]) if isinstance(s, Tilde)]
-        for name, arguments in self.calls(function.body.tokens):
-            if DENSITY.fullmatch(name):
-                variates += self.syntax.split(arguments, "|")[:1]
-            elif any(self._adds(other) for other in self._functions.get(name, ())):
-                return False
-        words = {self.syntax.word(token) for variate in variates for token in range(*variate)}
-        return not words & others
+        called = {name for name, _ in self.calls(function.body.tokens)}
+        if any(name in self._adders and not DENSITY.fullmatch(name) for name in called):
+            return False
+        return not others & self.program.variates_in(
+            function, lambda name: DENSITY.fullmatch(name) is not None
+        )
 
     def _opaque_calls(self, tokens: Range) -> None:
         """Mark the parameters passed to user-defined functions that may contain a prior."""
         for name, arguments in self.calls(tokens):
-            density = DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name)
-            if density is None and any(map(self._adds, self._functions.get(name, ()))):
-                self.by_hand |= self.roots(self.names(arguments))
+            if not is_log_density(name) and name in self._adders:
+                self.by_hand |= self.roots_in(arguments)
                 self.used |= self.by_hand
 
     def _past_densities(self, value: Range) -> set[str]:
@@ -474,15 +403,12 @@ class Densities:
 
     def _outside_densities(self, value: Range) -> set[str]:
         """Return the variables that an expression names outside of densities and sizes."""
-        inside: set[int] = set()
-        for name, arguments in self.calls(value):
-            if DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name) or name in _SIZES:
-                inside.update(range(*arguments))
-        return {
-            self.syntax.word(token)
-            for token in range(*value)
-            if token not in inside and self.names(Range(token, token + 1))
-        }
+        return self._names_outside(value, lambda name: name in _SIZES or is_log_density(name))
+
+
+def is_log_density(name: str) -> bool:
+    """Return whether a function's name is that of the log of a density or of a probability."""
+    return bool(DENSITY.fullmatch(name) or PROBABILITY.fullmatch(name))
 
 
 def one_line(syntax: Syntax, tokens: Range) -> str:

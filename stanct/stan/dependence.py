@@ -11,20 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from stanct.stan.program import Program
-from stanct.stan.supports import is_compact
-from stanct.stan.syntax import (
+from stanct.stan.nodes import (
     Assign,
     Compound,
     Declare,
-    Function,
     Increment,
     Range,
     Statement,
     Tilde,
-    walk,
 )
+from stanct.stan.program import Program
+from stanct.stan.supports import is_compact
 from stanct.stan.walks import terms_of_sum
 
 PARTS = ("prior", "likelihood")
@@ -43,8 +42,11 @@ _FIRST_NAMES = """
 _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
 _ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
+_HOLDS = "density"
 # Mapping from the name of each variable that a statement sees to its number.
 Numbering = dict[str, int]
+_Flow = tuple[int, frozenset[int]]
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +71,23 @@ class _Seen:
 class Dependence:
     """The parameters and data on which each statement of one program's model depends.
 
-    Parameters
-    ----------
-    program
-        The program.
-
-    Raises
-    ------
-    ProgramError
-        An annotation cannot be read or belongs to no statement.
+    Raises `ProgramError` for an annotation that cannot be read or belongs to no statement.
     """
 
     def __init__(self, program: Program) -> None:
         self._program, self._syntax = program, program.syntax
-        # For each variable: the data and parameters whose values enter it, and those that influence
-        # it in any way, including as an index or as the parameter of a distribution.
-        self._roots: list[set[int]] = []
-        self._says: list[set[int]] = []
-        # Variables that hold log densities, such as a sum of priors.
-        self._densities: set[int] = set()
-        # Where such variables get densities, and of what: of data, of parameters alone, or of both.
-        self._given: list[tuple[int, Range, Numbering]] = []
-        self._kinds: dict[int, set[str]] = {}
+        self._count = 0
         self._data: set[int] = set()
         # Data that are one number each, of which it cannot be told whether they are observations.
         self._numbers: set[int] = set()
         self._flags: set[int] = set()
         self._parameters: dict[int, str] = {}
-        self._flows: list[tuple[int, frozenset[int], frozenset[int]]] = []
+        # What flows into a variable by its value, and what in any way, including as an index or as
+        # the parameter of a distribution.
+        self._values: list[_Flow] = []
+        self._everything: list[_Flow] = []
+        # Variables that get log densities, such as a sum of priors, and the expressions.
+        self._given: list[tuple[int, Range, Numbering]] = []
         self._seen: list[_Seen] = []
         self._covered: set[int] = set()
         # First tokens of terms that may be prior or likelihood: with data and parameters that only
@@ -108,7 +99,14 @@ class Dependence:
         for name in ("data", "transformed data", "parameters", "transformed parameters", "model"):
             for seen in self._walk(program.syntax.statements(name), scope, frozenset(), ()):
                 self._note(seen, name)
-        self._settle()
+        # For each variable: the data and parameters whose values enter it, those that influence it,
+        # and whether it holds densities, with what they are of.
+        self._roots = self._spread(self._values)
+        self._says = self._spread(self._everything)
+        kinds = [set[str]() for _ in range(self._count)]
+        for variable, value, around in self._given:
+            kinds[variable] |= {_HOLDS, *self._kinds_in(value, around)}
+        self._kinds = _settled(kinds, self._values)
         self._annotations = _Annotations(program)
         self._parts = {
             id(seen.statement): self._terms(seen)
@@ -139,17 +137,15 @@ class Dependence:
         """
         covered = {self._parameters[root] for root in self._covered}
         return [
-            self._syntax.word(name)
-            for _, name, spec in self._program.parameter_declarations()
-            if self._syntax.word(name) not in covered and not is_compact(spec)
+            name
+            for name, spec in self._program.parameter_types.items()
+            if name not in covered and not is_compact(spec)
         ]
 
     # Data flow
 
     def _declare(self, name: str, scope: Numbering) -> int:
-        scope[name] = len(self._roots)
-        self._roots.append(set())
-        self._says.append(set())
+        scope[name], self._count = self._count, self._count + 1
         return scope[name]
 
     def _walk(
@@ -192,61 +188,33 @@ class Dependence:
                 elif block == "parameters":
                     self._parameters[variable] = name
                 if value is not None:
-                    self._flow(variable, value, seen)
+                    self._add_flow(variable, value, scope, seen.conditions)
         elif isinstance(statement, Assign):
             for variable in self._names(statement.left, scope):
-                self._flow(variable, statement.value, seen)
+                self._add_flow(variable, statement.value, scope, seen.conditions)
         if block in ("transformed parameters", "model"):
             self._seen.append(seen)
-
-    def _flow(self, variable: int, value: Range, seen: _Seen) -> None:
-        # A scalar integer of the data in a condition is a switch, not an observation.
-        conditions = seen.conditions - self._flags
-        self._add_flow(variable, value, seen.scope, conditions)
 
     def _add_flow(
         self, variable: int, value: Range, scope: Numbering, conditions: frozenset[int]
     ) -> None:
-        values = self._names(value, scope) | conditions
-        self._flows.append((variable, values, self._names(value, scope, every=True) | conditions))
+        # A scalar integer of the data in a condition is a switch, not an observation.
+        conditions -= self._flags
+        if variable not in self._data:
+            values, every = (self._names(value, scope, every=every) for every in (False, True))
+            self._values.append((variable, values | conditions))
+            self._everything.append((variable, every | conditions))
         if self._has_density(value):
-            self._densities.add(variable)
             self._given.append((variable, value, scope))
 
     def _has_density(self, tokens: Range) -> bool:
         return any(_DENSITY.fullmatch(self._syntax.word(token)) for token in range(*tokens))
 
-    def _settle(self) -> None:
-        """Propagate dependence through the assignments until nothing changes."""
-        for root in (*self._data, *self._parameters):
-            self._roots[root].add(root)
-            self._says[root].add(root)
-        changed = True
-        while changed:
-            changed = False
-            for variable, *sources in self._flows:
-                if variable in self._data:
-                    continue
-                for roots, names in zip((self._roots, self._says), sources, strict=True):
-                    known = roots[variable]
-                    before = len(known)
-                    for name in names:
-                        known |= roots[name]
-                    changed |= len(known) > before
-                if variable not in self._densities and sources[0] & self._densities:
-                    self._densities.add(variable)
-                    changed = True
-        for variable, value, scope in self._given:
-            self._kinds.setdefault(variable, set()).update(self._kinds_in(value, scope))
-        changed = True
-        while changed:
-            changed = False
-            for variable, sources, _ in self._flows:
-                own = self._kinds.get(variable, set())
-                new = set[str]().union(*(self._kinds.get(name, ()) for name in sources)) - own
-                if new:
-                    self._kinds[variable] = own | new
-                    changed = True
+    def _spread(self, flows: Sequence[_Flow]) -> list[set[int]]:
+        """The data and parameters that flows bring to each variable."""
+        sources = self._data | self._parameters.keys()
+        own = [{variable} & sources for variable in range(self._count)]
+        return _settled(own, flows)
 
     def _kinds_in(self, tokens: Range, scope: Numbering) -> set[str]:
         """The parts of the model to which densities in an expression belong, by their variates."""
@@ -317,14 +285,16 @@ class Dependence:
         named = self._names(whole, seen.scope, every=True)
         everything = set[int]().union(*(self._says[name] for name in named))
         parameters = values & self._parameters.keys()
-        density = variate != whole or self._has_density(whole) or bool(named & self._densities)
+        held = set[str]().union(*(self._kinds[name] for name in named))
+        density = variate != whole or self._has_density(whole) or bool(held)
         inner = self._inner_variates(whole, seen.scope)
         if variate == whole and not density and inner:
             values, density = inner, True
             parameters = values & self._parameters.keys()
         if values & self._data:
             part = "likelihood"
-            told = not values & self._data <= self._numbers and not self._calls_users(whole)
+            users = set(self._syntax.words(whole)) & self._program.functions.keys()
+            told = not (users or values & self._data <= self._numbers)
             if parameters and not density and annotated is None and not told:
                 self.unattributed.append(whole.first)
         elif parameters and density:
@@ -333,10 +303,9 @@ class Dependence:
             observed = self._reaches(seen.conditions - self._flags) | everything
             free = everything & self._parameters.keys()
             part = "likelihood" if observed & self._data and free else "prior"
-        if variate == whole and annotated is None:
-            kinds = self._kinds_in(whole, seen.scope)
-            if len(kinds.union(*(self._kinds.get(name, ()) for name in named))) > 1:
-                self.mixed.append(whole.first)
+        sums_both = {*PARTS} <= self._kinds_in(whole, seen.scope) | held
+        if variate == whole and annotated is None and sums_both:
+            self.mixed.append(whole.first)
         part = annotated or part
         if part == "prior":
             self._covered |= parameters or everything & self._parameters.keys()
@@ -350,25 +319,11 @@ class Dependence:
             if token + 1 not in syntax.partner:
                 continue
             for function in self._program.functions.get(syntax.word(token), ()):
-                inside = syntax.inside(token + 1)
-                given = [part for rest in syntax.split(inside, "|") for part in syntax.split(rest)]
+                given = syntax.arguments(syntax.inside(token + 1))
                 for (_, name), argument in zip(function.arguments, given, strict=False):
-                    if syntax.word(name) in self._variates_of(function):
+                    if syntax.word(name) in self._program.variates_in(function, _is_density):
                         found |= self._reaches(self._names(argument, scope))
         return found
-
-    def _calls_users(self, tokens: Range) -> bool:
-        return any(self._syntax.word(token) in self._program.functions for token in range(*tokens))
-
-    def _variates_of(self, function: Function) -> set[str]:
-        """Words that stand in the variate of a density in a function's body."""
-        syntax, words = self._syntax, set[str]()
-        for token in syntax.calls(function.body.tokens, _is_density):
-            words |= {*syntax.words(syntax.conditioned(syntax.inside(token + 1))[0])}
-        for statement in walk([function.body]):
-            if isinstance(statement, Tilde):
-                words |= {*syntax.words(statement.variate)}
-        return words
 
     def _lp_calls(self) -> Iterator[tuple[int, _Seen]]:
         """Yield every call of a function ending in `_lp`, which adds to the target."""
@@ -387,6 +342,18 @@ class Dependence:
         if part == "prior":
             self._covered |= roots & self._parameters.keys()
         return token, part
+
+
+def _settled(known: list[set[_Item]], flows: Sequence[_Flow]) -> list[set[_Item]]:
+    """What is known of each variable, with all that flows bring from others."""
+    changed = True
+    while changed:
+        changed = False
+        for variable, sources in flows:
+            new = set[_Item]().union(*(known[name] for name in sources)) - known[variable]
+            known[variable] |= new
+            changed |= bool(new)
+    return known
 
 
 def _is_density(name: str) -> bool:

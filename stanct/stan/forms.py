@@ -9,7 +9,7 @@ from stanct.stan.centring import centred, written_by_hand
 from stanct.stan.hierarchies import hierarchies, non_centred
 from stanct.stan.program import Program
 from stanct.stan.reader import Parts
-from stanct.stan.rewrite import Edit, apply
+from stanct.stan.rewrite import Edit, edited
 from stanct.stan.syntax import free_prefix
 
 _LOOK = "look_"
@@ -19,15 +19,9 @@ _LOOK = "look_"
 class Block:
     """A parameter of the user's that can be sampled in two forms.
 
-    Attributes
-    ----------
-    values
-        The variable whose elements have location and scale: the parameter itself in its centred
-        form, and what it defines in its non-centred one.
-    centred
-        Whether the user wrote the centred form.
-    parts
-        Location and scale; None where they are not known element by element.
+    `values` is the variable whose elements have location and scale: the parameter itself in its
+    centred form, and what it defines in its non-centred one. `centred` says which of them the user
+    wrote.
     """
 
     name: str
@@ -71,7 +65,7 @@ def looking(program: Program, seen: tuple[Block, ...]) -> Program:
         edit = Edit(end, end, f"\ngenerated quantities {{\n{text}}}\n")
     else:
         edit = Edit(tokens[block.opening].end, tokens[block.closing].start, f"\n{text}")
-    return Program.from_source(apply(program.expanded, [edit]), name=program.name)
+    return edited(program, [edit])
 
 
 def look_names(program: Program, number: int) -> tuple[str, str]:

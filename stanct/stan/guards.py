@@ -18,9 +18,9 @@ import functools
 from collections.abc import Iterator
 
 from stanct.common.errors import ProgramError
+from stanct.stan.nodes import Call, Compound, Increment, Statement, Tilde
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.source import SourceText
-from stanct.stan.syntax import Call, Compound, Increment, Statement, Syntax, Tilde, walk
+from stanct.stan.syntax import Syntax, parsed, walk
 
 # What a call of these does cannot be done twice.
 _EFFECTS = ("_lp", "_jacobian", "_rng")
@@ -32,7 +32,7 @@ def guarded(source: str) -> str:
     if "for" not in source:
         return source
     try:
-        syntax = Syntax(SourceText.expand(source, "program"))
+        syntax = parsed(source)
     except ProgramError:
         return source  # stanc says what is wrong
     edits: list[Edit] = []
@@ -50,7 +50,7 @@ def guarded(source: str) -> str:
 
 def without_generated(source: str) -> str:
     """Return a program with empty generated quantities; no line moves to another."""
-    syntax = Syntax(SourceText.expand(source, "program"))
+    syntax = parsed(source)
     block = syntax.blocks.get("generated quantities")
     if block is None:
         return source

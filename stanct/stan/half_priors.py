@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, constant, mass
-from stanct.stan.syntax import Compound, Range, Tilde, TypeSpec
-from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, operand, product
+from stanct.stan.nodes import Range, Tilde, TypeSpec
+from stanct.stan.supports import FAMILIES, MULTIVARIATE, Family, mass
+from stanct.stan.truncations import Bound, Cut, HalfPrior, Writer, cuts, length, product
 
 _ORDERED = frozenset({"ordered", "positive_ordered"})
 _BOUNDABLE = frozenset({"real", "vector", "row_vector", "matrix"})
@@ -46,28 +47,19 @@ def _is_truncated(density: Density) -> bool:
 
 
 class HalfPriors:
-    """Finds the half priors of one program.
-
-    Parameters
-    ----------
-    densities
-        The densities of the program.
-    """
+    """Finds the half priors of one program by its densities."""
 
     def __init__(self, densities: Densities) -> None:
         self._densities, self._syntax = densities, densities.syntax
         self._shapes = densities.shapes
-        self._specs = {
-            self._syntax.word(token): spec
-            for _, token, spec in densities.program.parameter_declarations()
-        }
+        self._specs = densities.program.parameter_types
         self._several = self._with_several()
 
     def found(self) -> Iterator[HalfPrior]:
         """Yield the half priors in the order of the text."""
         for density in self._densities.found:
             stands = density.added or _is_truncated(density)
-            if stands and not self._densities.is_users(density.family):
+            if stands and not self._densities.program.defines(density.family):
                 half = self._half_prior(density)
                 if half is not None:
                     yield half
@@ -90,11 +82,8 @@ class HalfPriors:
             if density.added and not any(c.word in _CHOOSING for c in density.inside)
         ]
         names = [name for d in plain if (name := self._reference(d.variate)) is not None]
-        whole = {self._syntax.word(d.variate.first) for d in plain if self._is_bare(d.variate)}
+        whole = {self._syntax.word(d.variate.first) for d in plain if d.variate.is_one}
         return {name for name in names if names.count(name) > 1 and name in whole}
-
-    def _is_bare(self, variate: Range) -> bool:
-        return variate.stop - variate.first == 1
 
     def _is_prior(self, density: Density) -> bool:
         """Return whether each execution of a statement refers to different elements.
@@ -133,21 +122,14 @@ class HalfPriors:
         if cut.conditional:
             where = f"{where}, unless that is an end of the family's support,"
         writer = self._writer(density, cut)
-        correction, value = self._total(density, cut.spec, writer.each(), value, writer)
-        truncation = writer.truncation()
+        each, truncation, added = writer.each(), writer.truncation(), ""
         repeats = self._counts(density, cut.spec) if writer.is_repeated else []
-        added = "" if truncation else writer.statement(repeats, self._sum(density))
-        return HalfPrior(
-            cut.name,
-            density,
-            where,
-            depends,
-            correction,
-            None if depends else value,
-            self._remedy(density, truncation, added),
-            truncation,
-            added,
-        )
+        total, value = self._total(density, cut.spec, each, value, repeats)
+        if each is not None and not truncation:
+            added = f"{self._sum(density)} += {product(repeats, each)};"
+        remedy = self._remedy(density, truncation, added)
+        value = None if depends else value
+        return HalfPrior(cut.name, density, where, depends, total, value, remedy, truncation, added)
 
     def _truncated_elsewhere(
         self, density: Density, cut: Cut, where: str, depends: tuple[str, ...]
@@ -163,23 +145,14 @@ class HalfPriors:
         bounds = cut.low, cut.high
         ends = [b.text if b else end for b, end in zip(bounds, kept, strict=True)]
         inside, whole = self._log_mass(density, *ends), self._log_mass(density, *kept)
-        is_one = density.variate.stop - density.variate.first == 1 and not cut.spec.rank
+        is_one = density.variate.is_one and not cut.spec.rank
         value = None
         if None not in (inside, whole) and is_one and not (density.inside or depends):
             value = whole - inside  # pyright: ignore[reportOperatorIssue]
         closing = self._syntax.partner[statement.tilde + 2]
         text = self._text(Range(statement.tokens.first, closing + 1))
-        return HalfPrior(
-            cut.name,
-            density,
-            where,
-            depends,
-            None,
-            value,
-            f"{text} T[{ends[0] or ''}, {ends[1] or ''}];",
-            "",
-            "",
-        )
+        remedy = f"{text} T[{ends[0] or ''}, {ends[1] or ''}];"
+        return HalfPrior(cut.name, density, where, depends, value=value, remedy=remedy)
 
     def _sum(self, density: Density) -> str:
         return self._densities.sum_of(density.statement) or "target"
@@ -193,11 +166,12 @@ class HalfPriors:
     def _reference(self, variate: Range) -> str | None:
         """Return the parameter that a variate is, whole or indexed; None for other expressions."""
         syntax = self._syntax
-        while syntax.word(variate.first) in _WRAPPERS or syntax.word(variate.first) == "(":
-            opening = variate.first + (syntax.word(variate.first) != "(")
-            if syntax.partner.get(opening) != variate.stop - 1:
+        variate = syntax.bare(variate)
+        while syntax.word(variate.first) in _WRAPPERS:
+            inside = syntax.call(variate)
+            if inside is None:
                 return None
-            variate = Range(opening + 1, variate.stop - 1)
+            variate = syntax.bare(inside)
         word, token = syntax.word(variate.first), variate.first + 1
         name = self._densities.renamed.get(word, word)
         while token < variate.stop and syntax.word(token) == "[":
@@ -234,17 +208,14 @@ class HalfPriors:
     def _end(self, density: Density, family: Family, side: str) -> float | str:
         """Return an end of the support: a number, or the text of what sets it."""
         low = side == "lower"
+        tokens = getattr(density.statement, side, None)  # of a truncation
         argument = family.low_argument if low else family.high_argument
-        tokens = None
-        if isinstance(density.statement, Tilde):
-            tokens = density.statement.lower if low else density.statement.upper
-        if tokens is None and argument is None:
-            return family.low if low else family.high
-        if tokens is None and argument is not None:
+        if tokens is None:
+            if argument is None:
+                return family.low if low else family.high
             if argument >= len(density.arguments):
                 return "?"
             tokens = density.arguments[argument]
-        assert tokens is not None
         text = self._text(tokens)
         number = constant(text)
         return text if number is None else number
@@ -259,25 +230,14 @@ class HalfPriors:
         if constant(text) in (math.inf, -math.inf):
             return None
         shape = self._shapes.shape(tokens, self._shapes.globals())
-        rank = None if shape is None else shape.rank
-        indexed = self._syntax.word(density.variate.stop - 1) == "]"
-        if rank and indexed:
-            rank, opening = self._indexed(density, spec, rank)
+        rank, variate = None if shape is None else shape.rank, density.variate
+        if rank and not variate.is_one:
+            alike = rank == spec.rank and self._syntax.index(variate) is not None
+            rank = self._rank(variate, density) if alike else None
             if rank is not None:
-                operand = text if tokens.stop - tokens.first == 1 else f"({text})"
-                text = f"{operand}{self._text(Range(opening, density.variate.stop))}"
-        elif rank and density.variate.stop - density.variate.first > 1:
-            rank = None
+                text = text if tokens.is_one else f"({text})"
+                text += self._text(Range(variate.first + 1, variate.stop))
         return Bound(tokens, text, rank)
-
-    def _indexed(self, density: Density, spec: TypeSpec, rank: int) -> tuple[int | None, int]:
-        """Return the rank of a bound with the variate's indices, and their first token."""
-        opening = density.variate.first + 1
-        closing = self._syntax.partner.get(opening)
-        if rank != spec.rank or closing != density.variate.stop - 1:
-            return None, opening
-        variate = self._shapes.shape(density.variate, density.scope)
-        return (None if variate is None else variate.rank), opening
 
     def _is_centre(self, density: Density, family: Family, bound: Bound) -> bool:
         """Return whether a symmetric family is cut at its centre."""
@@ -290,15 +250,13 @@ class HalfPriors:
         return centre == bound.text or (number is not None and number == constant(bound.text))
 
     def _depends(self, density: Density, bounds: Sequence[Bound]) -> tuple[str, ...]:
-        ranges = [*density.arguments, *(b.tokens for b in bounds if b.tokens is not None)]
-        names = set[str]().union(*map(self._densities.names, ranges))
-        return tuple(sorted(self._densities.roots(names)))
+        ends = (bound.tokens for bound in bounds if bound.tokens is not None)
+        return tuple(sorted(self._densities.roots_in(*density.arguments, *ends)))
 
     def _is_censored(self, name: str, density: Density, depends: Sequence[str]) -> bool:
-        """Return whether a parameter represents a censored observation.
+        """Return whether a parameter represents a censored observation, and occurs nowhere else.
 
-        Such a parameter occurs nowhere else in the model. The mass outside of its bounds is left
-        out on purpose, because the mass inside is what was observed. That is not so where a density
+        The mass outside of its bounds is then left out on purpose. That is not so where a density
         of constants is cut off at a parameter with a prior.
         """
         if not self._depends(density, ()) and set(depends) <= self._densities.in_variates:
@@ -309,9 +267,7 @@ class HalfPriors:
             if other.statement is not density.statement
         ]
         others += self._densities.increments
-        return not any(
-            name in self._densities.roots(self._densities.names(other.tokens)) for other in others
-        )
+        return not any(name in self._densities.roots_in(other.tokens) for other in others)
 
     def _value(self, density: Density, cut: Cut) -> float | None:
         """Return the missing log factor of one element, or None if a number is not in the text."""
@@ -323,13 +279,10 @@ class HalfPriors:
 
     def _log_mass(self, density: Density, low: str | None, high: str | None) -> float | None:
         """Return the log of the mass between ends, or None if a number is not in the text."""
-        arguments = [constant(self._text(argument)) for argument in density.arguments]
-        ends = [
-            infinite if text is None else constant(text)
-            for text, infinite in ((low, -math.inf), (high, math.inf))
-        ]
-        numbers = [number for number in (*arguments, *ends) if number is not None]
-        if len(numbers) < len(arguments) + 2:
+        ends = low or "negative_infinity()", high or "positive_infinity()"
+        texts = [*map(self._text, density.arguments), *ends]
+        numbers = [number for text in texts if (number := constant(text)) is not None]
+        if len(numbers) < len(texts):
             return None
         *known, start, end = numbers
         inside = mass(density.family, known, start, end)
@@ -341,15 +294,13 @@ class HalfPriors:
         spec: TypeSpec,
         each: str | None,
         value: float | None,
-        writer: Writer,
+        counts: list[str],
     ) -> tuple[str | None, float | None]:
         """Return the correction of all elements, in Stan and as a number."""
         if each is None:
-            return None, value if density.variate.stop - density.variate.first == 1 and not (
-                density.inside or spec.array or spec.dims
-            ) else None
-        counts = self._counts(density, spec) if writer.is_repeated else []
-        runs = [self._length(loop) for loop in density.inside if loop.word == "for"]
+            single = not (density.inside or spec.array or spec.dims)
+            return None, value if single and density.variate.is_one else None
+        runs = [length(self._syntax, loop) for loop in density.inside if loop.word == "for"]
         local = density.scope.keys() - self._shapes.globals().keys()
         known = [run for run in runs if run is not None]
         words = {word for text in (each, *counts, *known) for word in _WORD.findall(text)}
@@ -358,27 +309,16 @@ class HalfPriors:
             heads = "; ".join(self._text(head) for c in density.inside for head in c.heads)
             return f"{product(counts, each)} whenever the statement runs ({heads})", None
         counts = [*known, *counts]
-        numbers = [number for count in counts if (number := constant(count)) is not None]
-        if value is None or len(numbers) < len(counts):
+        numbers = [constant(count) for count in counts]
+        if value is None or None in numbers:
             return product(counts, each), None
-        return product(counts, each), value * math.prod(numbers)
+        return product(counts, each), value * math.prod(number or 0.0 for number in numbers)
 
     def _counts(self, density: Density, spec: TypeSpec) -> list[str]:
         """Return the factors of the number of elements of a variate."""
         if any(self._syntax.word(token) == "[" for token in range(*density.variate)):
             return [f"size({self._text(density.variate)})"]
         return [self._text(size) for size in (*spec.array, *spec.dims)]
-
-    def _length(self, loop: Compound) -> str | None:
-        head = loop.heads[0]
-        ends = self._syntax.split(Range(head.first + 2, head.stop), ":")
-        if len(ends) != 2:
-            return None
-        low, high = map(self._text, ends)
-        numbers = constant(low), constant(high)
-        if numbers[0] is not None and numbers[1] is not None:
-            return f"{max(numbers[1] - numbers[0] + 1, 0):g}"
-        return high if low == "1" else f"({high} - {operand(low)} + 1)"
 
     # Vectors
 
@@ -417,13 +357,13 @@ class HalfPriors:
     def _of_elements(self, density: Density, cut: Cut) -> HalfPrior | None:
         """Return the half prior of elements of an ordered vector that have priors of their own.
 
-        There is mass outside of the order for certain only where each of several elements has mass
-        everywhere, and where nothing is said of their differences.
+        There is mass outside of the order for certain only where several elements have mass
+        everywhere, and nothing is said of their differences.
         """
         seen, name, family = self._densities, cut.name, FAMILIES[density.family]
         if family.low_argument is not None or name in seen.by_hand:
             return None
-        own = [one for one in seen.found if name in seen.roots(seen.names(one.variate))]
+        own = [one for one in seen.found if name in seen.roots_in(one.variate)]
         if any(_is_truncated(one) or self._reference(one.variate) != name for one in own):
             return None
         words = self._syntax.words(density.variate)
@@ -433,8 +373,7 @@ class HalfPriors:
         depends = tuple(one for one in self._depends(density, ()) if one != name)
         if depends and self._is_censored(name, density, depends):
             return None
-        where = "outside of the declared order"
-        return HalfPrior(name, density, where, depends, None, None, None, "", "")
+        return HalfPrior(name, density, "outside of the declared order", depends)
 
     def _of_vector(self, density: Density) -> HalfPrior | None:
         """Return the multivariate half prior of a vector; its factor has no closed form."""
@@ -447,20 +386,16 @@ class HalfPriors:
         ]
         if not sides and spec.base not in _ORDERED:
             return None
-        bounds = [Range(*spec.constraints[side]) for side in sides if side in spec.constraints]
-        names = set[str]().union(*map(self._densities.names, (*density.arguments, *bounds)))
-        depends = tuple(sorted(self._densities.roots(names)))
+        bounds = [spec.constraints[side] for side in sides if side in spec.constraints]
+        depends = tuple(sorted(self._densities.roots_in(*density.arguments, *bounds)))
         if depends and self._is_censored(name, density, depends):
             return None
-        where = "outside of the declared support"
-        return HalfPrior(name, density, where, depends, None, None, None, "", "")
+        return HalfPrior(name, density, "outside of the declared support", depends)
 
     def _writer(self, density: Density, cut: Cut) -> Writer:
-        arguments = [self._rank(argument, density) for argument in density.arguments]
-        ranks = self._rank(density.variate, density), arguments
-        return Writer(
-            density, cut.low, cut.high, centred=cut.centred, ranks=ranks, syntax=self._syntax
-        )
+        others = [self._rank(argument, density) for argument in density.arguments]
+        others += [bound.rank for bound in cut.bounds]
+        return Writer(density, cut, self._rank(density.variate, density), others, self._syntax)
 
     def _rank(self, tokens: Range, density: Density) -> int | None:
         """Return the rank of an expression in the statement of a density."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stanct.stan.densities import Densities
-from stanct.stan.syntax import Tilde
+from stanct.stan.nodes import Tilde
 
 
 def held(seen: Densities) -> set[str]:
@@ -14,14 +14,14 @@ def held(seen: Densities) -> set[str]:
     given: dict[str, set[str]] = {}
     for density in seen.found:
         name = seen.syntax.word(density.variate.first)
-        is_whole = density.variate.stop - density.variate.first == 1
+        is_whole = density.variate.is_one
         plain = all(c.word in ("block", "profile") for c in density.inside)
         stands = density.added or isinstance(density.statement, Tilde)
-        if is_whole and plain and stands and not seen.is_users(density.family):
+        if is_whole and plain and stands and not seen.program.defines(density.family):
             given.setdefault(name, set()).update(*map(seen.names, density.arguments))
     on_surface = {
-        seen.syntax.word(token)
-        for _, token, spec in seen.program.parameter_declarations()
+        name
+        for name, spec in seen.program.parameter_types.items()
         if spec.base.startswith("sum_to_zero")
     }
     left = {

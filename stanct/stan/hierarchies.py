@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from stanct.stan.nodes import Compound, Range, Statement, Tilde, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.reader import Parts, Reader
-from stanct.stan.rewrite import Edit, apply
-from stanct.stan.syntax import Compound, Range, Statement, Tilde, TypeSpec
+from stanct.stan.rewrite import Edit, edited
 from stanct.stan.walks import Walk, find_walk
 
 # Families of location and scale, which are the last two arguments, and what a standard one is.
@@ -39,15 +39,9 @@ _LEAVES = ("break", "continue", "return")
 class Hierarchy:
     """A parameter with a prior whose scale is a parameter.
 
-    Attributes
-    ----------
-    statement, loop, line
-        The statement that gives it its prior, at the top of the model or in this loop there, and
-        its line in the user's file.
-    walk
-        How elements follow from those before them; None where they are independent.
-    parts
-        Location and scale of the elements; None where they have a covariance matrix.
+    `statement` gives it its prior, at the top of the model or in this `loop` there. `walk` says how
+    elements follow from those before them, and `parts` are None where they have a covariance
+    matrix.
     """
 
     name: str
@@ -81,8 +75,7 @@ def non_centred(program: Program, names: Sequence[str] | None = None) -> Program
         chosen = [h for h in finder.found.values() if names is None or h.name in names]
         if not chosen:
             return program
-        text = apply(program.expanded, finder.edits(chosen[0]))
-        program = Program.from_source(text, name=program.name, path=program.path)
+        program = edited(program, finder.edits(chosen[0]))
 
 
 class _Finder(Reader):
@@ -244,11 +237,11 @@ class _Finder(Reader):
         return raw
 
     def _declaration(self, name: str, raw: str) -> list[Edit]:
-        statement, token, spec = self.parameters[name]
+        _, token, spec = self.parameters[name]
         tokens = self.syntax.tokens
         edits = [Edit(tokens[token].start, tokens[token].end, raw)]
         if spec.constraints:
-            base = next(k for k in range(*statement.tokens) if self.syntax.word(k) == spec.base)
+            base = spec.base_range.first
             closing = max(bound.stop for bound in spec.constraints.values())
             edits.append(Edit(tokens[base].end, tokens[closing].end, ""))
         return edits
@@ -274,29 +267,25 @@ class _Finder(Reader):
         prior, loop, name = hierarchy.statement, hierarchy.loop, hierarchy.name
         location, scale = (self._factor(part) for part in prior.arguments[-2:])
         declared = self.syntax.declared_type(spec)
-        if hierarchy.walk is not None:
-            steps, j = hierarchy.walk, hierarchy.walk.element
-            line = f"for ({steps.head}) {name}[{j}] = {steps.location} + {scale} * {raw}[{j}];"
-            return [f"{declared} {name} = {raw};", line]
         if prior.distribution == _CHOLESKY:
             return [f"{declared} {name} = {location} + {scale} * {raw};"]
-        if loop is not None:
-            head = self.syntax.text(loop.heads[0])
-            j = self.syntax.loop_variable(loop)
-            line = f"for ({head}) {name}[{j}] = {location} + {scale} * {raw}[{j}];"
-            return [f"{declared} {name};", line]
+        initial, head, j = "", "", ""
         ranks = [self._shape(part, set()) for part in prior.arguments[-2:]]
-        if spec.array:
-            (size,) = spec.array
-            i = self._free_index()
-            one, two = (
-                f"{text}[{i}]" if rank else text
+        if hierarchy.walk is not None:
+            initial, location = f" = {raw}", hierarchy.walk.location
+            head, j = hierarchy.walk.head, hierarchy.walk.element
+        elif loop is not None:
+            head, j = self.syntax.text(loop.heads[0]), self.syntax.loop_variable(loop)
+        elif spec.array:
+            j = self._free_index()
+            head = f"{j} in 1:{self.syntax.text(spec.array[0])}"
+            location, scale = (
+                f"{text}[{j}]" if rank else text
                 for text, rank in zip((location, scale), ranks, strict=True)
             )
-            line = (
-                f"for ({i} in 1:{self.syntax.text(size)}) {name}[{i}] = {one} + {two} * {raw}[{i}];"
-            )
-            return [f"{declared} {name};", line]
+        if head:
+            line = f"for ({head}) {name}[{j}] = {location} + {scale} * {raw}[{j}];"
+            return [f"{declared} {name}{initial};", line]
         times = ".*" if ranks[1] else "*"
         return [f"{declared} {name} = {location} + {scale} {times} {raw};"]
 

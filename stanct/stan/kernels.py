@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stanct.stan.densities import Densities, one_line
-from stanct.stan.program import Program
-from stanct.stan.rewrite import Edit, apply
-from stanct.stan.syntax import Range, Statement, TypeSpec
+from stanct.stan.nodes import Range, Statement, TypeSpec
+from stanct.stan.rewrite import Edit, edited
 from stanct.stan.truncations import product
 from stanct.stan.walks import terms_of_sum
 
@@ -44,7 +43,7 @@ def kernels(seen: Densities) -> Iterator[Kernel]:
     """
     if not seen.program.data:
         return
-    specs = {seen.syntax.word(t): spec for _, t, spec in seen.program.parameter_declarations()}
+    specs = seen.program.parameter_types
     for statement, inside in seen.surrounded():
         value = seen.value_of_sum(statement)
         if value is None or any(one.word in _OFTEN for one in inside):
@@ -66,8 +65,5 @@ def _is_unbounded(spec: TypeSpec) -> bool:
 
 def _is_only_prior(seen: Densities, name: str, term: Range) -> bool:
     """Whether the parameter has no other one, which the program without this term tells."""
-    start, end = seen.syntax.span(term)
-    program = seen.program
-    source = apply(program.expanded, [Edit(start, end, "0")])
-    rest = Densities(Program.from_source(source, name=program.name, path=program.path))
+    rest = Densities(edited(seen.program, [Edit(*seen.syntax.span(term), "0")]))
     return name not in rest.in_variates | rest.by_hand | rest.in_bounds

@@ -8,18 +8,9 @@ from dataclasses import dataclass
 
 from stanct.stan.constraints import minus
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Assign, Compound, Declare, Increment, Range, Simple, Statement, Tilde
 from stanct.stan.rewrite import Rewriter
-from stanct.stan.syntax import (
-    Assign,
-    Compound,
-    Declare,
-    Increment,
-    Range,
-    Simple,
-    Statement,
-    Tilde,
-    walk,
-)
+from stanct.stan.syntax import walk, walk_within
 
 # Operators that do not bind more tightly than a comparison.
 _COMPARES = re.compile(r"[?<>=!&|]")
@@ -30,10 +21,7 @@ _SINGLE = frozenset({"hypergeometric", "wiener"})
 
 @dataclass(frozen=True, slots=True)
 class LiftableTerm:
-    """A density of scalars that can be moved out of its loops, outermost first.
-
-    Arguments of the function begin with the variate.
-    """
+    """A density of scalars that can be moved out of its loops, outermost first."""
 
     statement: Statement
     nest: tuple[Compound, ...]
@@ -45,15 +33,9 @@ class LiftableTerm:
 class ModelLoops:
     """Analysis of the loops of a model block. It makes no edits.
 
-    Attributes
-    ----------
-    data
-        Names of data and transformed data.
-    seen, path
-        By the `id` of a statement, the variables that it can see, and the compound statements
-        around it, outermost first.
-    terms
-        Densities that can leave their loops, in the order of the text.
+    `data` has the names of data and transformed data. `seen` and `path` have, by the `id` of a
+    statement, the variables that it sees and the compound statements around it, outermost first.
+    `terms` are the densities that can leave their loops.
     """
 
     def __init__(self, rewriter: Rewriter) -> None:
@@ -61,23 +43,16 @@ class ModelLoops:
         self.statements = self._syntax.statements("model")
         shapes = rewriter.shapes
         self._globals = set(shapes.globals())
-        self.data = self._globals - rewriter.program.variable_names
+        self.data = rewriter.program.fixed_names
         self.seen = {
             id(statement): dict(scope)
             for statement, scope in shapes.walk(self.statements, shapes.globals())
         }
-        self.path: dict[int, tuple[Compound, ...]] = {}
-        self._find_paths(self.statements, ())
+        self.path = {id(one): inside for one, inside in walk_within(self.statements)}
         self.terms = [
             term for statement in walk(self.statements) for term in self._liftable(statement)
         ]
         self._outermost = {id(term.statement): term.nest[0] for term in self.terms}
-
-    def _find_paths(self, statements: Sequence[Statement], path: tuple[Compound, ...]) -> None:
-        for statement in statements:
-            self.path[id(statement)] = path
-            if isinstance(statement, Compound):
-                self._find_paths(statement.body, (*path, statement))
 
     def outside(self, statement: Statement) -> tuple[Compound, ...]:
         """Return the compound statements around the place where a term is added to the target."""
@@ -112,19 +87,18 @@ class ModelLoops:
             arguments = (statement.variate, *statement.arguments)
             return name + SUFFIX.get(name, ""), name, arguments
         if isinstance(statement, Increment) and statement.accumulator == "target":
-            first, stop = statement.value
+            first = statement.value.first
             function = self._rewriter.expression(Range(first, first + 1))
             name = next((function.removesuffix(e) for e in _ENDINGS if function.endswith(e)), "")
-            if name and syntax.partner.get(first + 1) == stop - 1:
-                halves = syntax.split(Range(first + 2, stop - 1), "|")
-                return function, name, tuple(part for half in halves for part in syntax.split(half))
+            if name and (inside := syntax.call(statement.value)) is not None:
+                return function, name, tuple(syntax.arguments(inside))
         return None
 
     def _is_of_scalars(
         self, statement: Statement, function: str, name: str, arguments: tuple[Range, ...]
     ) -> bool:
         """Return whether a call is a Stan density of scalars, or a mass function of integers."""
-        if name not in SUFFIX or name in _SINGLE or self._rewriter.is_users(name):
+        if name not in SUFFIX or name in _SINGLE or self._rewriter.program.defines(name):
             return False
         scope = self.seen[id(statement)]
         shapes = [self._rewriter.shapes.shape(argument, scope) for argument in arguments]
@@ -170,26 +144,21 @@ class ModelLoops:
         """Return every name that a loop assigns, including its own variable."""
         changed = {self._syntax.loop_variable(loop)}
         for inner in walk(loop.body):
-            if isinstance(inner, Declare):
-                changed |= {self._syntax.word(name) for name, _ in inner.names}
-            elif isinstance(inner, Assign):
+            changed |= self._syntax.declared(inner)
+            if isinstance(inner, Assign):
                 changed |= self.names(inner.left)
-            elif isinstance(inner, Compound) and inner.word == "for":
-                changed.add(self._syntax.loop_variable(inner))
         return changed
 
     def whole(self, argument: Range, term: LiftableTerm) -> str | None:
         """Return `y` for `y[n]`, or `a[group]` for `a[group[n]]`, if `n` runs over all elements."""
         loop, statement = term.nest[0], term.statement
-        word, name = self._syntax.word, self._syntax.word(argument.first)
-        closing = self._syntax.partner.get(argument.first + 1, -1)
-        if len(term.nest) > 1 or word(argument.first + 1) != "[" or closing != argument.stop - 1:
+        name, index = self._syntax.word(argument.first), self._syntax.index(argument)
+        if len(term.nest) > 1 or index is None:
             return None
-        index = Range(argument.first + 2, closing)
         spec = self.seen[id(statement)].get(name)
         if spec is None or spec.rank != 1 or spec.base == "tuple":
             return None
-        if index.stop - index.first > 1:
+        if not index.is_one:
             if name in self.changed(loop):
                 return None
             inner = self.whole(index, term)
@@ -197,7 +166,7 @@ class ModelLoops:
         size = (spec.array or spec.dims or (None,))[0]
         upper = self._syntax.loop_ends(loop)[1]
         is_whole = (
-            word(index.first) == self._syntax.loop_variable(loop)
+            self._syntax.word(index.first) == self._syntax.loop_variable(loop)
             and self.offset(loop) == "0"
             and size is not None
             and self._syntax.text(size) == self.bound(upper)
@@ -208,15 +177,13 @@ class ModelLoops:
     def _is_settled(self, name: str, loop: Compound, statement: Statement) -> bool:
         """Return whether a container has its final values where a statement reads them.
 
-        This holds if each iteration assigns at most its own element, before the statement. The
-        container then holds the values that the density reads after the loop as well.
+        Each iteration then assigns at most its own element, before the statement.
         """
         own = [name, "[", self._syntax.loop_variable(loop), "]"]
         for inner in walk(loop.body):
-            if isinstance(inner, Declare):
-                if name in {self._syntax.word(token) for token, _ in inner.names}:
-                    return False
-            elif isinstance(inner, Assign) and name in self.names(inner.left):
+            if isinstance(inner, Declare) and name in self._syntax.declared(inner):
+                return False
+            if isinstance(inner, Assign) and name in self.names(inner.left):
                 late = inner.tokens.first > statement.tokens.first
                 if late or self._syntax.words(inner.left) != own:
                     return False

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 from stanct.stan.constraints import minus, times
 from stanct.stan.lifting import LiftableTerm, ModelLoops
+from stanct.stan.nodes import Compound, Increment, Range, Statement, Tilde
 from stanct.stan.rewrite import Edit, Rewriter, apply
-from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde, walk
+from stanct.stan.syntax import walk
 
 _COMMENT = re.compile(r"[ \t]*//[^\n]*")
 

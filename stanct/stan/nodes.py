@@ -24,21 +24,19 @@ class Range(NamedTuple):
     first: int
     stop: int
 
+    @property
+    def is_one(self) -> bool:
+        """Whether it is a single token."""
+        return self.stop - self.first == 1
+
 
 @dataclass(frozen=True, slots=True)
 class TypeSpec:
     """A sized or unsized type as written.
 
-    Attributes
-    ----------
-    base, elements
-        Name of the base type, such as `real`, `simplex` or `tuple`; the components of a tuple.
-    array, dims
-        The sizes in `array[...]` and after the base type; empty ranges if unsized.
-    constraints
-        Mapping from `lower`, `upper`, `offset` and `multiplier` to the tokens of the expression.
-    base_range
-        Tokens of the base type, its constraint and its sizes, without `array[...]`.
+    `elements` are the types of a tuple. `array` and `dims` are the sizes in `array[...]` and after
+    the base type, empty ranges if unsized. `constraints` maps `lower`, `upper`, `offset` and
+    `multiplier` to the tokens of the expression. `base_range` has the type without `array[...]`.
     """
 
     base: str

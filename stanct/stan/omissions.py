@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import MappingProxyType
 from typing import Any
 
+from stanct.stan.arithmetic import Known
 from stanct.stan.branches import taken
 from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.kernels import Kernel, kernels
+from stanct.stan.nodes import Call, Declare, Range, TypeSpec
 from stanct.stan.omission import Kind, Omission, differences
-from stanct.stan.own_constants import Lack, Numbers, OwnConstant, OwnConstants, unknown
+from stanct.stan.own_constants import Lack, OwnConstant, OwnConstants
 from stanct.stan.parts import parts_of, repeated, without_prior
 from stanct.stan.program import Program
-from stanct.stan.rewrite import Edit, apply
+from stanct.stan.rewrite import edited
 from stanct.stan.supports import is_compact
 from stanct.stan.surfaces import on_surfaces
-from stanct.stan.syntax import Call, Declare, Range, TypeSpec
 from stanct.stan.truncations import HalfPrior
 from stanct.stan.volumes import volume
 
@@ -37,12 +39,12 @@ NEGLIGIBLE = 1e-4
 """Corrections of log Z smaller than this are not reported."""
 
 
-def omissions(program: Program, known: Numbers = unknown) -> tuple[Omission, ...]:
+def omissions(program: Program, known: Known = MappingProxyType({})) -> tuple[Omission, ...]:
     """Find what a program leaves out, in the order of its text.
 
     On a path between two programs this is what one of them leaves out, and not the other. What the
-    base leaves out changes the log of the ratio the other way. `known` tells numbers that stand in
-    the data, and by them which branches are taken.
+    base leaves out changes the log of the ratio the other way. `known` are numbers of the
+    data, and by them which branches are taken.
     """
     if program.ends is not None:
         return differences(omissions(program.ends.full), omissions(program.ends.base))
@@ -61,24 +63,21 @@ def renormalised(program: Program) -> Program:
     whose missing factor depends on parameters are left alone, because the factor would change the
     posterior.
     """
-    halves = _Finder(program).renormalisable()
-    edits: list[Edit] = [edit for half in halves for edit in half.edits(program)]
-    if not edits:
-        return program
-    return Program.from_source(apply(program.expanded, edits), name=program.name, path=program.path)
+    halves = _Finder(program, {}).renormalisable()
+    return edited(program, [edit for half in halves for edit in half.edits(program)])
 
 
 class _Finder:
     """Finds the omissions of one program, each with its offset in the text."""
 
-    def __init__(self, program: Program, known: Numbers = unknown) -> None:
+    def __init__(self, program: Program, known: Known) -> None:
         self.program, self.syntax = program, program.syntax
         self.densities = Densities(program)
         self._numbers = OwnConstants(self.densities, known)
         self._doubled = self._with_several()
         # Parameters in increments by hand, and those of which something is made that has a density.
         by_hand = [*self.densities.increments, *self.densities.jacobians]
-        self._by_hand = self._roots(*(one.value for one in by_hand))
+        self._by_hand = self.densities.roots_in(*(one.value for one in by_hand))
         self._made = set[str]()
         halves = HalfPriors(self.densities)
         self._own = halves.with_own()
@@ -106,12 +105,11 @@ class _Finder:
                 read = math.nan if half.value is None else half.value, False
             # What changes with parameters is no constant of the program's.
             is_open = not half.depends_on and (read[1] or math.isnan(read[0]))
-            is_whole = half.density.variate.stop - half.density.variate.first == 1
+            is_whole = half.density.variate.is_one
             count = own.elements(half.name) if is_whole and not half.density.inside else 0
             each = read[0] / count if count else math.nan
             lacks[Lack(half.density.statement, read[0], is_open, each)] = half
-        for _, token, spec in self.program.parameter_declarations():
-            name = self.syntax.word(token)
+        for name, spec in self.program.parameter_types.items():
             if self._is_flat(name) and is_compact(spec):
                 text = volume(self.densities, name, spec)[0]
                 if text is not None:
@@ -135,10 +133,6 @@ class _Finder:
     def _line(self, tokens: Range) -> int:
         return self.syntax.source.place(self.syntax.start(tokens.first)).line
 
-    def _roots(self, *ranges: Range) -> set[str]:
-        seen = self.densities
-        return seen.roots(set[str]().union(*map(seen.names, ranges)))
-
     def renormalisable(self) -> list[HalfPrior]:
         """Return the half priors that a constant normalises."""
         told = self._corrected | self._doubtful.keys()
@@ -153,6 +147,11 @@ class _Finder:
         if more.get("value") is None and more.get("correction"):
             more["value"] = self._value_of(more["correction"])
         return offset, Omission(kind, names, place.path, place.line, text, sentence, **more)
+
+    def _unchecked(
+        self, tokens: Range, names: Iterable[str], sentence: str
+    ) -> tuple[int, Omission]:
+        return self._omission(tokens, "missing_constant", tuple(sorted(names)), sentence)
 
     def kernels(self) -> Iterator[tuple[int, Omission]]:
         """Yield the kernels of which no constant of the program is the missing one."""
@@ -188,40 +187,32 @@ class _Finder:
             if half in self._corrected | self._doubtful.keys():
                 continue
             yield self._omission(
-                tokens,
-                "half_prior",
-                (half.name,),
-                half.sentence,
-                correction=half.correction,
-                value=half.value,
-                remedy=half.remedy,
-            )
+                tokens, "half_prior", (half.name,), half.sentence,
+                correction=half.correction, value=half.value, remedy=half.remedy,
+            )  # fmt: skip
         for densities in self._doubled.values():
             last = densities[-1]
             place = self.syntax.source.place(self.syntax.start(densities[0].statement.tokens.first))
             variate = self.syntax.text(last.variate)
-            yield self._omission(
+            yield self._unchecked(
                 last.statement.tokens,
-                "missing_constant",
-                tuple(sorted(self._roots(last.variate))),
+                self.densities.roots_in(last.variate),
                 f"`{variate}` has a density in line {place.line} already: if both are its prior, "
                 "their product is not normalised, and its constant is not known.",
             )
 
         for density, name in repeated(self.densities):
-            yield self._omission(
+            yield self._unchecked(
                 density.statement.tokens,
-                "missing_constant",
-                (name,),
+                [name],
                 f"A loop adds this prior of `{name}` several times: their product is not "
                 "normalised, and its constant is not known.",
             )
 
     def _doubt(self, tokens: Range, name: str, said: str, line: int) -> tuple[int, Omission]:
-        return self._omission(
+        return self._unchecked(
             tokens,
-            "missing_constant",
-            (name,),
+            [name],
             f"{said}: whether line {line} adds the constant that is missing cannot be checked.",
         )
 
@@ -236,10 +227,9 @@ class _Finder:
         for statement, inside in self.densities.surrounded():
             is_rejection = isinstance(statement, Call) and statement.name == "reject"
             if is_rejection and (names := self.densities.decided_by(inside)):
-                yield self._omission(
+                yield self._unchecked(
                     statement.tokens,
-                    "missing_constant",
-                    tuple(sorted(names)),
+                    names,
                     "This rejects places by their parameters alone. Their density is 0: whether "
                     "the prior is normalised without them cannot be checked.",
                 )
@@ -296,13 +286,18 @@ class _Finder:
             said = f"{said}, and its support is unbounded: log Z is infinite."
             correction = value = None
         return self._omission(
+            statement.tokens, "unused_parameter", (name,), said,
+            correction=correction, value=value, improper=not is_compact(spec),
+        )  # fmt: skip
+
+    def _improper(self, statement: Declare, name: str, what: str) -> tuple[int, Omission]:
+        return self._omission(
             statement.tokens,
-            "unused_parameter",
+            "improper",
             (name,),
-            said,
-            correction=correction,
-            value=value,
-            improper=not is_compact(spec),
+            f"`{what}` has no prior, and its support is unbounded: a flat prior there is improper, "
+            "and log Z is no evidence.",
+            improper=True,
         )
 
     def _in_part(
@@ -311,19 +306,11 @@ class _Finder:
         parts = parts_of(self.densities, self._numbers, name, spec)
         place = without_prior(self._numbers, spec, parts) if parts else None
         if place is not None and not is_compact(spec):
-            yield self._omission(
-                statement.tokens,
-                "improper",
-                (name,),
-                f"`{name}[{place}]` has no prior, and its support is unbounded: a flat prior there "
-                "is improper, and log Z is no evidence.",
-                improper=True,
-            )
+            yield self._improper(statement, name, f"{name}[{place}]")
         elif parts and "ordered" in spec.base and name not in {one.name for one in self._halves}:
-            yield self._omission(
+            yield self._unchecked(
                 parts[0].density.statement.tokens,
-                "missing_constant",
-                (name,),
+                [name],
                 f"Parts of `{name}` have priors of their own: whether these are normalised on "
                 "ordered vectors cannot be checked.",
             )
@@ -332,14 +319,7 @@ class _Finder:
         self, statement: Declare, name: str, spec: TypeSpec
     ) -> Iterator[tuple[int, Omission]]:
         if not is_compact(spec):
-            yield self._omission(
-                statement.tokens,
-                "improper",
-                (name,),
-                f"`{name}` has no prior, and its support is unbounded: a flat prior there is "
-                "improper, and log Z is no evidence.",
-                improper=True,
-            )
+            yield self._improper(statement, name, name)
             return
         correction, value, remedy = volume(self.densities, name, spec)
         if value is not None and abs(value) < NEGLIGIBLE:
@@ -353,14 +333,9 @@ class _Finder:
             off = "large" if value < 0 else "small"
             said = f"{said}, so that log Z is too {off} by {abs(value):.4f}."
         yield self._omission(
-            statement.tokens,
-            "flat_prior",
-            (name,),
-            said,
-            correction=correction,
-            value=value,
-            remedy=remedy,
-        )
+            statement.tokens, "flat_prior", (name,), said,
+            correction=correction, value=value, remedy=remedy,
+        )  # fmt: skip
 
     def unchecked(self) -> Iterator[tuple[int, Omission]]:
         """Yield the parameters with bounds that have a prior, but in no statement of its own."""
@@ -369,11 +344,12 @@ class _Finder:
             name = self.syntax.word(token)
             told = self._by_hand | self._own | self._made
             hidden = name in (seen.in_variates | seen.by_hand) - told
-            if hidden and cuts_off(spec) and not self._is_of_unit_volume(name, spec):
-                yield self._omission(
+            value = volume(self.densities, name, spec)[1] if is_compact(spec) else None
+            is_unit = value is not None and abs(value) < NEGLIGIBLE
+            if hidden and cuts_off(spec) and not is_unit:
+                yield self._unchecked(
                     statement.tokens,
-                    "missing_constant",
-                    (name,),
+                    [name],
                     f"`{name}` has no prior in a statement of its own, such as `{name} ~ ...;`: "
                     "whether it is normalised on the declared support cannot be checked.",
                 )
@@ -381,21 +357,16 @@ class _Finder:
     def transformed(self) -> Iterator[tuple[int, Omission]]:
         """Yield the densities of what is made of parameters, which may lack a Jacobian."""
         for density in self.densities.found:
-            roots = self._roots(density.variate)
+            roots = self.densities.roots_in(density.variate)
             if density.added and roots - self._by_hand and self.densities.is_made(density.variate):
                 self._made |= roots
                 text = one_line(self.syntax, density.variate)
-                yield self._omission(
+                yield self._unchecked(
                     density.statement.tokens,
-                    "missing_constant",
-                    tuple(sorted(roots)),
+                    roots,
                     f"This is a density of `{text}`, and not of a parameter: whether a Jacobian "
                     "or a constant is missing cannot be checked.",
                 )
-
-    def _is_of_unit_volume(self, name: str, spec: TypeSpec) -> bool:
-        value = volume(self.densities, name, spec)[1] if is_compact(spec) else None
-        return value is not None and abs(value) < NEGLIGIBLE
 
     # Hand-written increments
 
@@ -406,30 +377,27 @@ class _Finder:
         for statement in self.densities.increments:
             if statement.tokens in explained and not finder.is_added_by(statement):
                 continue
-            yield self._omission(
+            yield self._unchecked(
                 statement.tokens,
-                "missing_constant",
-                tuple(sorted(self._roots(statement.value))),
+                self.densities.roots_in(statement.value),
                 "This increment calls no density: whether its constant is complete cannot be "
                 "checked.",
             )
         for statement in self.program.statements("transformed parameters", "model"):
-            names = self._roots(statement.tokens)
+            names = self.densities.roots_in(statement.tokens)
             if statement in self.densities.increments or not names:
                 continue
             if finder.is_added_by(statement):
                 self._made |= names
-                yield self._omission(
+                yield self._unchecked(
                     statement.tokens,
-                    "missing_constant",
-                    tuple(sorted(names)),
+                    names,
                     "This is no sum of densities alone: whether it is normalised cannot be "
                     "checked.",
                 )
         for tokens in dict.fromkeys(one.statement.tokens for one in self._constants):
-            yield self._omission(
+            yield self._unchecked(
                 tokens,
-                "missing_constant",
                 (),
                 "This adds a constant that is not what the priors lack: whether it normalises "
                 "the program cannot be checked.",

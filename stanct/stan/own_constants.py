@@ -12,17 +12,15 @@ import ast
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from stanct.stan.arithmetic import Known, constant, evaluated
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities, one_line
-from stanct.stan.supports import constant
-from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement
+from stanct.stan.nodes import Assign, Compound, Range, Statement
+from stanct.stan.truncations import length
 from stanct.stan.walks import terms_of_sum
-
-Numbers = Callable[[str], float | None]
-"""Gives the value of an expression; None if it is not known."""
 
 _SIZES = frozenset({"size", "num_elements", "rows"})
 _WHOLE = re.compile(r"\d+")
@@ -34,10 +32,10 @@ _MANY = 10
 
 @dataclass(frozen=True, eq=False)
 class Lack:
-    """The log of a factor that a prior lacks; NaN if unknown.
+    """The log of a factor that a prior lacks, and what one element lacks; NaN if unknown.
 
-    `statement` is that of the prior, None for one without. `is_open` says whether it is a constant
-    whose value the program's text does not tell. `each` is what one element lacks, if known.
+    `statement` is that of the prior, if there is one. `is_open` says whether the text does not tell
+    the value.
     """
 
     statement: Statement | None
@@ -50,8 +48,8 @@ class Lack:
 class OwnConstant:
     """A term that adds a constant to the target; NaN if its value cannot be read.
 
-    `is_fixed` says whether no parameter stands in it. `count` is the whole number by which the term
-    begins, as a factor; 0 if there is none.
+    `is_fixed` says whether no parameter stands in it, and `count` is the whole number by which it
+    begins as a factor; 0 if there is none.
     """
 
     statement: Statement
@@ -60,30 +58,19 @@ class OwnConstant:
     count: int = 0
 
 
-def unknown(_text: str) -> None:
-    """No number is known but those in the program's text."""
-
-
 class OwnConstants:
-    """Finds the constants of one program.
+    """Finds the constants of one program; `known` are numbers of the data."""
 
-    Parameters
-    ----------
-    densities
-        The densities of the program.
-    known
-        Tells numbers that stand in the data.
-    """
-
-    def __init__(self, densities: Densities, known: Numbers = unknown) -> None:
+    def __init__(self, densities: Densities, known: Known) -> None:
         self._known = known
         self._densities, self._syntax = densities, densities.syntax
-        self._specs = {
-            self._syntax.word(token): spec
-            for _, token, spec in densities.program.parameter_declarations()
-        }
+        self._specs = densities.program.parameter_types
         self._texts = self._named()
-        self._constants = list(self._found())
+        self._constants = [
+            found
+            for statement, inside in densities.surrounded()
+            for found in self._of(statement, inside)
+        ]
 
     def match(self, lacks: Sequence[Lack]) -> tuple[set[Lack], list[OwnConstant]]:
         """Return the lacks that constants of the program make up for, and the constants left."""
@@ -126,8 +113,7 @@ class OwnConstants:
                     value, is_open = self._product(sizes)
                     opened |= is_open
                     return value
-            text = ast.unparse(node)
-            number = self._known(text)
+            number = evaluated(text := ast.unparse(node), self._known)
             opened |= number is None
             return _arbitrary(text) if number is None else number
 
@@ -166,29 +152,22 @@ class OwnConstants:
 
     def _runs(self, compound: Compound, head: Range) -> str:
         """How often a head runs what is inside, in Stan; with a `?` where that is unknown."""
-        if compound.word == "for":
-            ends = [one_line(self._syntax, end) for end in self._syntax.loop_ends(compound)]
-            if len(ends) == 2:
-                return ends[1] if ends[0] == "1" else f"({ends[1]}) - ({ends[0]}) + 1"
+        if compound.word == "for" and (runs := length(self._syntax, compound)) is not None:
+            return runs
         known = ("block", "profile")
         return "1" if compound.word in known else f"? {one_line(self._syntax, head)}"
 
     def _named(self) -> dict[str, str]:
         """What each variable is that is declared with its value and never assigned."""
-        found: dict[str, str] = {}
+        declared: dict[str, str] = {}
         assigned = set[str]()
         for statement in self._densities.program.statements(*_BLOCKS):
+            found = {n: one_line(self._syntax, v) for n, v in self._syntax.assigned(statement)}
             if isinstance(statement, Assign):
-                assigned.add(self._syntax.word(statement.left.first))
-            elif isinstance(statement, Declare):
-                for token, value in statement.names:
-                    if value is not None:
-                        found[self._syntax.word(token)] = one_line(self._syntax, value)
-        return {name: text for name, text in found.items() if name not in assigned}
-
-    def _found(self) -> Iterator[OwnConstant]:
-        for statement, inside in self._densities.surrounded():
-            yield from self._of(statement, inside)
+                assigned |= found.keys()
+            else:
+                declared |= found
+        return {name: text for name, text in declared.items() if name not in assigned}
 
     def _of(self, statement: Statement, inside: tuple[Compound, ...]) -> Iterator[OwnConstant]:
         """Yield the constants among the terms of what a statement adds."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.nodes import Range, TypeSpec
 from stanct.stan.own_constants import OwnConstants
-from stanct.stan.syntax import Range, TypeSpec
 
 _TYPES = frozenset({"real", "vector", "row_vector", "matrix", "ordered", "positive_ordered"})
 
@@ -32,7 +32,7 @@ def parts_of(
         return None
     found: list[Part] = []
     for density in seen.found:
-        if name in seen.roots(seen.names(density.variate)):
+        if name in seen.roots_in(density.variate):
             part = _part(seen, numbers, name, density)
             if part is None:
                 return None
@@ -62,7 +62,7 @@ def repeated(seen: Densities) -> Iterator[tuple[Density, str]]:
         words = {*seen.syntax.words(density.variate)}.union(
             *(seen.syntax.words(argument) for argument in density.arguments)
         )
-        is_whole = density.variate.stop - density.variate.first == 1
+        is_whole = density.variate.is_one
         if (
             is_whole
             and name in seen.parameters
@@ -73,12 +73,10 @@ def repeated(seen: Densities) -> Iterator[tuple[Density, str]]:
 
 
 def _part(seen: Densities, numbers: OwnConstants, name: str, density: Density) -> Part | None:
-    syntax, variate = seen.syntax, density.variate
-    opening = variate.first + 1
-    whole = syntax.word(opening) == "[" and syntax.partner.get(opening) == variate.stop - 1
-    if syntax.word(variate.first) != name or not whole:
+    syntax, inside = seen.syntax, seen.syntax.index(density.variate)
+    if syntax.word(density.variate.first) != name or inside is None:
         return None
-    index = next(iter(syntax.split(syntax.inside(opening))))
+    index = next(iter(syntax.split(inside)))
     for loop in density.inside:
         if loop.word == "for" and syntax.loop_variable(loop) == one_line(syntax, index):
             ends = syntax.loop_ends(loop)

@@ -7,17 +7,18 @@ likelihood term to the observation that is its variate.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stanct.common.errors import ProgramError
 from stanct.stan.dependence import Dependence
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Increment, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, library
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.syntax import Compound, Increment, Range, Statement, Tilde
+from stanct.stan.syntax import walk_within
 
 _DENSITY = re.compile(r"(?P<name>\w+)_lp[dm]f$")
 # The variate of these is one observation although it is a container, or rows are not apart.
@@ -32,13 +33,8 @@ _BLOCKS = ("functions", "data", "transformed data", "parameters", "transformed p
 class Pointwise:
     """The program, with the user's data and parameters, and what it computes.
 
-    Attributes
-    ----------
-    log_prior
-        Name of the generated quantity with the log prior.
-    log_likelihood
-        Names of the vectors of log likelihoods, by the observed data variable. Empty if some
-        likelihood term is not a sum over observations that can be told apart.
+    `log_prior` is a generated quantity, and `log_likelihood` the vectors of log likelihoods by the
+    observed variable: empty if some term is not a sum over observations that can be told apart.
     """
 
     code: str
@@ -52,17 +48,15 @@ class _Place:
 
     statement: Statement
     scope: Scope
-    loops: frozenset[str]
+    looped: bool
     conditions: tuple[Range, ...]
 
 
 def pointwise(program: Program, prefix: str) -> Pointwise:
     """Write the program of one without `~` in its model block, such as the density program.
 
-    Raises
-    ------
-    ProgramError
-        Prior and likelihood cannot be told apart, or the model uses `target()`.
+    Raises `ProgramError` where prior and likelihood cannot be told apart, or the model uses
+    `target()`.
     """
     return _Writer(program, prefix).written()
 
@@ -73,21 +67,16 @@ class _Writer:
         self.dependence = Dependence(program)
         self.rewriter = Rewriter(program, prefix, Shapes(program.syntax))
         self.globals = self.rewriter.shapes.globals()
-        self.data = self._data_names()
+        self.data = program.fixed_names
         self.observed: dict[str, str] = {}
         self.complete = self.dependence.likelihood_call is None
-
-    def _data_names(self) -> set[str]:
-        own = {self.syntax.word(name) for _, name in self.syntax.declarations("transformed data")}
-        return own | set(self.program.data_names)
 
     def written(self) -> Pointwise:
         everywhere = Range(0, len(self.syntax.tokens))
         for token in self.syntax.calls(everywhere, lambda name: name == "target"):
             raise self._refusal(token, "the model reads its own target")
         self.rewriter.normalise_names()
-        model = self.syntax.statements("model")
-        places = list(self._places(model, self.globals, frozenset(), ()))
+        places = list(self._places())
         for place in places:
             if isinstance(place.statement, Tilde):
                 raise self._refusal(place.statement.tokens.first, "`~` is left in the model")
@@ -100,24 +89,13 @@ class _Writer:
             self._text(names), f"{self.prefix}log_prior", names if self.complete else {}
         )
 
-    def _places(
-        self,
-        statements: Sequence[Statement],
-        scope: Scope,
-        loops: frozenset[str],
-        conditions: tuple[Range, ...],
-    ) -> Iterator[_Place]:
-        seen = {id(s): around for s, around in self.rewriter.shapes.walk(statements, scope)}
-        for statement in statements:
-            yield _Place(statement, seen[id(statement)], loops, conditions)
-            if isinstance(statement, Compound):
-                inner, more = loops, conditions
-                if statement.word == "for":
-                    inner = loops | {self.syntax.word(statement.heads[0].first)}
-                elif statement.word in ("if", "while"):
-                    more = (*conditions, *statement.heads)
-                within = seen[id(statement.body[0])] if statement.body else scope
-                yield from self._places(statement.body, within, inner, more)
+    def _places(self) -> Iterator[_Place]:
+        model = self.syntax.statements("model")
+        seen = self.rewriter.shapes.walk(model, self.globals)
+        for (statement, scope), (_, inside) in zip(seen, walk_within(model), strict=True):
+            conditions = [h for one in inside if one.word in ("if", "while") for h in one.heads]
+            looped = any(one.word == "for" for one in inside)
+            yield _Place(statement, scope, looped, tuple(conditions))
 
     def _increment(self, place: _Place) -> None:
         statement = place.statement
@@ -152,8 +130,8 @@ class _Writer:
         if name not in self.data:
             return None
         spec, whole = self.globals[name], _WHOLE.match(function) is not None
-        if variate.stop - variate.first == 1:
-            alone = call == statement.value and not place.loops and not place.conditions
+        if variate.is_one:
+            alone = call == statement.value and not place.looped and not place.conditions
             if spec.rank == 0 and not whole:
                 return name, "1"
             plain = spec.rank == 1 and function in SUFFIX and not whole
@@ -164,10 +142,8 @@ class _Writer:
 
     def _single_index(self, variate: Range) -> str | None:
         """The index in `y[index]`, if it is one scalar."""
-        opening = variate.first + 1
-        if self.syntax.word(opening) != "[" or self.syntax.partner[opening] != variate.stop - 1:
-            return None
-        text = self.syntax.text(self.syntax.inside(opening))
+        index = self.syntax.index(variate)
+        text = "" if index is None else self.syntax.text(index)
         return text if re.fullmatch(r"\w+", text) else None
 
     def _densities(self, value: Range) -> Iterator[tuple[str, Range, Range]]:
@@ -190,7 +166,7 @@ class _Writer:
             if shape is None or shape.rank > 1:
                 self.complete = False
                 return
-            if shape.rank == 1 and argument.stop - argument.first > 1 and not shape.integer:
+            if shape.rank == 1 and not argument.is_one and not shape.integer:
                 own = f"{self.prefix}argument_{number}"
                 lines.append(f"vector[size({name})] {own} = to_vector({text});")
                 text = own

@@ -11,11 +11,9 @@ import re
 from stanct.stan.accumulators import accumulators
 from stanct.stan.densities import one_line
 from stanct.stan.dependence import Dependence
+from stanct.stan.nodes import Increment, Tilde
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
-from stanct.stan.syntax import Increment, Tilde
-
-_BEFORE = ("functions", "data", "transformed data")
 
 
 def corrections(program: Program) -> tuple[str, ...] | None:
@@ -57,6 +55,6 @@ def corrections(program: Program) -> tuple[str, ...] | None:
 
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:
     """A Stan program of one real parameter whose log density is the sum of the expressions."""
-    texts = [program.syntax.block_text(name) for name in _BEFORE if name in program.blocks]
     terms = "".join(f"  target += {expression};\n" for expression in expressions)
-    return "\n".join([*texts, "parameters {\n  real at;\n}", f"model {{\n{terms}}}\n"])
+    before = program.syntax.before_parameters
+    return "\n".join([before, "parameters {\n  real at;\n}", f"model {{\n{terms}}}\n"])

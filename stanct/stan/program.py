@@ -5,23 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from stanct.common.errors import ProgramError
+from stanct.stan.nodes import Declare, Function, ProgramBlock, Simple, Statement, Tilde, TypeSpec
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import (
-    Declare,
-    Function,
-    ProgramBlock,
-    Simple,
-    Statement,
-    Syntax,
-    TypeSpec,
-    walk,
-)
+from stanct.stan.syntax import Syntax, walk
 
 NO_PARAMETERS = "no parameters"
 """Reason for which a program without parameters is refused, whatever the kind."""
@@ -29,17 +21,10 @@ NO_PARAMETERS = "no parameters"
 
 @dataclass(frozen=True)
 class Declaration:
-    """A variable of the data or parameters block.
+    """A variable of the data or parameters block, with sizes and constraints as written.
 
-    Attributes
-    ----------
-    type
-        Its base type, e.g. `vector`, `simplex` or `tuple`.
-    array_dims, dims, constraints
-        The sizes in `array[...]` and after the base type, and the expressions of `lower`, `upper`,
-        `offset` and `multiplier`, as written.
-    line, column, path
-        Position of the name in the user's file, counted from 1.
+    `array_dims` are the sizes in `array[...]`, and `dims` those after the base type. Line and
+    column are those of the name in the user's file, counted from 1.
     """
 
     name: str
@@ -51,6 +36,11 @@ class Declaration:
     column: int
     path: str
     spec: TypeSpec = field(repr=False, compare=False)
+
+    def written(self, syntax: Syntax) -> str:
+        """Return the type as it is written, on one line."""
+        array = f"array[{', '.join(self.array_dims)}] " if self.array_dims else ""
+        return array + " ".join(syntax.text(self.spec.base_range).split())
 
     def error(self, message: str, remedy: str) -> ProgramError:
         """Build the error that points at the name."""
@@ -110,21 +100,15 @@ class Program:
         """Read a program from a file in UTF-8.
 
         `#include`d files are looked up in the include paths, and then in the file's own folder.
-
-        Raises
-        ------
-        ProgramError
-            The file is missing or not text, has no parameters, or cannot be read as Stan.
+        Raises `ProgramError` if the file is missing or not text, has no parameters, or cannot be
+        read as Stan.
         """
-        file = Path(path)
+        file, given = Path(path), os.fspath(path)
         try:
             if file.is_dir():
-                told = (
-                    "This is a folder." if os.fspath(path) else "There is no program in empty text."
-                )
                 raise ProgramError(
-                    told,
-                    path=os.fspath(path) or None,
+                    "This is a folder." if given else "There is no program in empty text.",
+                    path=given or None,
                     remedy="Pass the path of a .stan file, or the text of a program.",
                 )
             source = file.read_text(encoding="utf-8-sig")  # editors of Windows begin with a mark
@@ -154,12 +138,8 @@ class Program:
         """Read a program from its text.
 
         With `path`, the file that the text came from, its folder is searched for `#include`d files
-        after the include paths.
-
-        Raises
-        ------
-        ProgramError
-            The program has no parameters, or cannot be read as Stan.
+        after the include paths. Raises `ProgramError` if it has no parameters, or cannot be read as
+        Stan.
         """
         folders = [Path(folder) for folder in include_paths]
         if path is not None:
@@ -209,6 +189,16 @@ class Program:
         return tuple(variable.name for variable in self.parameters)
 
     @cached_property
+    def parameter_types(self) -> Mapping[str, TypeSpec]:
+        """Types of the parameters by name, in order."""
+        return {variable.name: variable.spec for variable in self.parameters}
+
+    @cached_property
+    def fixed_names(self) -> frozenset[str]:
+        """Names of data and transformed data."""
+        return frozenset((*self.data_names, *self._declared("transformed data")))
+
+    @cached_property
     def variable_names(self) -> frozenset[str]:
         """Names of parameters and transformed parameters."""
         return frozenset((*self.parameter_names, *self._declared("transformed parameters")))
@@ -230,6 +220,29 @@ class Program:
         for function in self.syntax.functions:
             found.setdefault(self.syntax.word(function.name), []).append(function)
         return found
+
+    def defines(self, family: str) -> bool:
+        """Return whether a function of the program is a density or a mass function of a family."""
+        return any(family + ending in self.functions for ending in ("_lpdf", "_lpmf"))
+
+    def calling(self, is_meant: Callable[[Function], bool]) -> frozenset[str]:
+        """Return the functions that are meant, and those that call them, directly or not."""
+        found, before = set[str](), -1
+        while before < len(found):
+            before = len(found)
+            for name, several in self.functions.items():
+                called = (found.intersection(self.syntax.names(one.body.tokens)) for one in several)
+                if any(map(is_meant, several)) or any(called):
+                    found.add(name)
+        return frozenset(found)
+
+    def variates_in(self, function: Function, is_density: Callable[[str], bool]) -> set[str]:
+        """Return the words that stand in the variate of a density in a function's body."""
+        syntax, body = self.syntax, function.body
+        ranges = [one.variate for one in walk([body]) if isinstance(one, Tilde)]
+        for token in syntax.calls(body.tokens, is_density):
+            ranges.append(syntax.conditioned(syntax.inside(token + 1))[0])
+        return {word for tokens in ranges for word in syntax.words(tokens)}
 
     def statements(self, *blocks: str) -> Iterator[Statement]:
         """Yield every statement of these blocks, also those inside of others."""

@@ -5,25 +5,20 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from stanct.stan.nodes import Compound, Declare, Increment, Range, Statement, Tilde, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Compound, Declare, Increment, Range, Statement, Tilde, TypeSpec, walk
+from stanct.stan.syntax import walk
 
 _DENSITY = re.compile(r"(\w+)_lu?pdf")
 
 
 class Parts(NamedTuple):
-    """Location and scale of a hierarchy's elements.
+    """Location and scale of a hierarchy's elements, as expressions with their ranks.
 
-    Attributes
-    ----------
-    size
-        The number of elements as an expression; None for a scalar.
-    head, element
-        What stands in the parentheses of the `for` over the elements, and the index there. Without
-        a loop `head` is None.
-    location, scale, ranks
-        Expressions, of one element in a loop, of all elements without one, and their ranks.
+    `size` is the number of elements, None for a scalar. `head` is what stands in the parentheses of
+    the `for` over the elements, and `element` the index there. Without a loop `head` is None, and
+    location and scale are those of all elements.
     """
 
     size: str | None
@@ -78,11 +73,10 @@ class Reader:
             return statement
         if not isinstance(statement, Increment) or statement.accumulator != "target":
             return None
-        call, opening = statement.value.first, statement.value.first + 1
+        call, inside = statement.value.first, self.syntax.call(statement.value)
         family = _DENSITY.fullmatch(self.syntax.word(call))
-        if family is None or self.syntax.partner.get(opening) != statement.value.stop - 1:
+        if family is None or inside is None:
             return None
-        inside = Range(opening + 1, statement.value.stop - 1)
         variate, arguments = self.syntax.conditioned(inside)
         return Tilde(statement.tokens, variate, call, family[1], arguments, False, None, None)
 
@@ -102,22 +96,18 @@ class Reader:
             if len(parts) > 1:
                 return all(self._is_positive(part) for part in parts)
         first = syntax.word(tokens.first)
-        if syntax.tokens[tokens.first].kind == "number" and tokens.stop == tokens.first + 1:
+        if syntax.tokens[tokens.first].kind == "number" and tokens.is_one:
             return float(first) > 0
-        if first == "(" and syntax.partner[tokens.first] == tokens.stop - 1:
-            return self._is_positive(Range(tokens.first + 1, tokens.stop - 1))
-        following = syntax.word(tokens.first + 1)
-        if following == "(" and syntax.partner[tokens.first + 1] == tokens.stop - 1:
-            inside = Range(tokens.first + 2, tokens.stop - 1)
+        if (bare := syntax.bare(tokens)) != tokens:
+            return self._is_positive(bare)
+        if (inside := syntax.call(tokens)) is not None:
             if first in ("exp", "inv_logit", "log1p_exp"):
                 return True
             return first in ("sqrt", "inv_sqrt", "inv", "inv_square", "square", "rep_vector") and (
                 first == "square" or self._is_positive(next(iter(syntax.split(inside)), inside))
             )
-        indexed = following == "[" and syntax.partner[tokens.first + 1] == tokens.stop - 1
-        if tokens.stop == tokens.first + 1 or indexed:
-            return self._is_positive_variable(first)
-        return False
+        alone = tokens.is_one or syntax.index(tokens) is not None
+        return alone and self._is_positive_variable(first)
 
     def _is_positive_variable(self, name: str) -> bool:
         """Whether a variable is declared with a lower bound that is a number from 0."""
@@ -129,12 +119,14 @@ class Reader:
         # A transformed parameter that is set once, where it is declared.
         if sum(name in self._sets(statement) for statement in self.transformed) != 1:
             return False
-        for statement in self.transformed:
-            if isinstance(statement, Declare):
-                for token, value in statement.names:
-                    if self.syntax.word(token) == name and value is not None:
-                        return self._is_positive(value)
-        return False
+        values = [
+            value
+            for statement in self.transformed
+            if isinstance(statement, Declare)
+            for other, value in self.syntax.assigned(statement)
+            if other == name
+        ]
+        return any(map(self._is_positive, values))
 
     def _is_cholesky_factor(self, tokens: Range) -> bool:
         """Whether an expression is a Cholesky factor for certain."""
@@ -142,11 +134,10 @@ class Reader:
         if len(words) == 1:
             spec = self.scope.get(words[0])
             return spec is not None and not spec.array and spec.base.startswith("cholesky_factor")
-        if words[:2] != ["diag_pre_multiply", "("]:
+        inside = self.syntax.call(tokens)
+        if words[0] != "diag_pre_multiply" or inside is None:
             return False
-        if self.syntax.partner[tokens.first + 1] != tokens.stop - 1:
-            return False
-        parts = self.syntax.split(Range(tokens.first + 2, tokens.stop - 1))
+        parts = self.syntax.split(inside)
         return (
             len(parts) == 2 and self._is_positive(parts[0]) and self._is_cholesky_factor(parts[1])
         )
@@ -154,7 +145,7 @@ class Reader:
     def _is_vector(self, tokens: Range) -> bool:
         """Whether an expression is a column vector for certain: sums and products of such ones."""
         if self.syntax.words(tokens)[:2] == ["rep_vector", "("]:
-            return self.syntax.partner[tokens.first + 1] == tokens.stop - 1
+            return self.syntax.call(tokens) is not None
         containers = [
             spec for word in self.syntax.names(tokens) if (spec := self.scope.get(word)) is not None
         ]
@@ -213,11 +204,9 @@ class Reader:
         """Variables that a statement declares or assigns."""
         found: set[str] = set()
         for inner in walk([statement]):
-            if isinstance(inner, Declare):
-                found |= {self.syntax.word(token) for token, _ in inner.names}
-            left = getattr(inner, "left", None)
-            if left is not None:
-                found.add(self.syntax.word(left.first))
+            if not isinstance(inner, Compound):
+                found |= self.syntax.declared(inner)
+            found |= {name for name, _ in self.syntax.assigned(inner)}
         return found
 
     def _depends_on_parameters(self, names: set[str]) -> bool:

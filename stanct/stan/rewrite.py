@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from stanct.stan.constraints import minus
 from stanct.stan.counts import Counts
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Increment, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
-from stanct.stan.syntax import Function, Increment, Range, Statement, Syntax, Tilde
+from stanct.stan.syntax import Syntax
 
 _LINE = 70
 _LOOSE = frozenset({"?", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})
@@ -44,6 +45,14 @@ def apply(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = No
     return "".join(parts)
 
 
+def edited(program: Program, edits: Sequence[Edit]) -> Program:
+    """Return the program after edits; the program itself if there are none."""
+    if not edits:
+        return program
+    text = apply(program.expanded, edits)
+    return Program.from_source(text, name=program.name, path=program.path)
+
+
 def _factor(weight: str) -> str:
     return f"{weight} * " if weight else ""
 
@@ -52,16 +61,9 @@ def _factor(weight: str) -> str:
 class Rewriter:
     """Collects the edits of one generated program.
 
-    Attributes
-    ----------
-    edits, word_edits
-        Changes of the expanded text, and those that replace words inside expressions.
-    functions
-        Library functions, without prefix, that the new code calls.
-    braced
-        First tokens of statements around which other edits put braces.
-    counts
-        Collects the constants of counts that are computed once; None if each call computes them.
+    `word_edits` replace words inside expressions, and `functions` are the library functions,
+    without prefix, that new code calls. `braced` has the first tokens of statements around which
+    other edits put braces. `counts` collects constants of counts that are computed once.
     """
 
     program: Program
@@ -76,9 +78,7 @@ class Rewriter:
     def __post_init__(self) -> None:
         self._syntax: Syntax = self.program.syntax
         self._loops = 0
-        self._user: dict[str, list[Function]] = {}
-        for function in self._syntax.functions:
-            self._user.setdefault(self._syntax.word(function.name), []).append(function)
+        self._user = self.program.functions
 
     def text(self, start: int = 0, end: int | None = None) -> str:
         """Return a range of the program's characters with every edit applied."""
@@ -141,7 +141,7 @@ class Rewriter:
         called = self._syntax.partner.get(tokens.first + 1, -1)
         name = self._syntax.tokens[tokens.first].kind == "name"
         call = called == tokens.stop - 1 and self._syntax.word(called) == ")"
-        return name and (call or tokens.stop - tokens.first == 1)
+        return name and (call or tokens.is_one)
 
     def summation(self, shape: Shape | None) -> str:
         """Return the name of the function that sums the same elements as `target +=`."""
@@ -180,11 +180,7 @@ class Rewriter:
         self.edits.append(Edit(closing.end, semicolon.end, f";{rest}{tail}"))
 
     def _align(self, start: int, opening: int, closing: int, moved: int) -> None:
-        """Move lines that continue an expression at or beyond its first column, as that one moves.
-
-        The first column moves by `moved` characters to the right. The offsets are those of the
-        statement, and of the expression's beginning and end.
-        """
+        """Move lines that continue an expression at or beyond its first column as it moves."""
         text = self.program.expanded
         if "\n" in text[start:opening]:
             return
@@ -201,7 +197,7 @@ class Rewriter:
         if self.counts is None or statement.truncated or not statement.arguments:
             return function
         last = statement.arguments[-1]
-        if self.is_users(statement.distribution) or not self.counts.is_vector(last, scope):
+        if self.program.defines(statement.distribution) or not self.counts.is_vector(last, scope):
             return function
         arguments = [self.expression(part) for part in (statement.variate, *statement.arguments)]
         known = self.counts.last_argument(function, arguments, statement)
@@ -219,9 +215,8 @@ class Rewriter:
     def room(self, statement: Statement, edits: list[Edit]) -> tuple[str, str, str]:
         """Make room for several statements in the place of one.
 
-        Returns the text before the first statement, the indentation of the others, and the text
-        after the last one. The texts are braces if the original statement was the body of a loop or
-        a branch.
+        Returns the text before the first, the indentation of the others, and the text after the
+        last. The texts are braces if the statement was the body of a loop or a branch.
         """
         start, text = self._syntax.start(statement.tokens.first), self.program.expanded
         indent = self.indent(start)
@@ -261,10 +256,6 @@ class Rewriter:
         text = self.program.expanded
         line = text[text.rfind("\n", 0, offset) + 1 : offset]
         return line[: len(line) - len(line.lstrip())]
-
-    def is_users(self, distribution: str) -> bool:
-        """Return whether the user defines a density or a mass function of this name."""
-        return any(distribution + ending in self._user for ending in ("_lpdf", "_lpmf"))
 
     def _suffix(self, statement: Tilde, scope: Scope) -> str:
         """Return `_lpdf` or `_lpmf`, whichever Stan or the user defines for a distribution."""
@@ -389,9 +380,7 @@ class Rewriter:
             return self._call("element", argument, index)
         if shape.rank == 0:
             return argument
-        return (
-            f"{argument}[{index}]" if tokens.stop - tokens.first == 1 else f"({argument})[{index}]"
-        )
+        return f"{argument}[{index}]" if tokens.is_one else f"({argument})[{index}]"
 
     def expression(self, tokens: Range) -> str:
         """Return an expression with the word edits made in it so far."""

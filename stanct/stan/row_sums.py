@@ -11,20 +11,15 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stanct.stan.dependence import Dependence
 from stanct.stan.lifting import ModelLoops
 from stanct.stan.loops import LoopSums
-from stanct.stan.nodes import MATRIX_TYPES, VECTOR_TYPES
-from stanct.stan.program import Program
-from stanct.stan.render import library
-from stanct.stan.rewrite import Edit, Rewriter, apply
-from stanct.stan.rows import Rows, StaysError
-from stanct.stan.shapes import Scope, Shapes
-from stanct.stan.source import Place
-from stanct.stan.syntax import (
+from stanct.stan.nodes import (
+    MATRIX_TYPES,
+    VECTOR_TYPES,
     Assign,
     Compound,
     Declare,
@@ -33,9 +28,14 @@ from stanct.stan.syntax import (
     Statement,
     Tilde,
     TypeSpec,
-    free_prefix,
-    walk,
 )
+from stanct.stan.program import Program
+from stanct.stan.render import library
+from stanct.stan.rewrite import Edit, Rewriter, edited
+from stanct.stan.rows import Rows, StaysError
+from stanct.stan.shapes import Scope, Shapes
+from stanct.stan.source import Place
+from stanct.stan.syntax import free_prefix, walk
 from stanct.stan.walks import terms_of_sum
 
 SLICES = 16
@@ -52,10 +52,8 @@ class RowSums(NamedTuple):
 def row_sums(program: Program) -> RowSums:
     """Write the sums over rows in a program's likelihood by `reduce_sum`.
 
-    Raises
-    ------
-    ProgramError
-        There is none. The error has the first statement of the likelihood, and why it is none.
+    Where there is none, raises `ProgramError` at the first statement of the likelihood, and says
+    why.
     """
     source = program.syntax.source
     if "model" not in program.blocks:
@@ -73,10 +71,7 @@ def row_sums(program: Program) -> RowSums:
             f"No likelihood in this program is a sum over rows that threads can share: {why}.",
             "Write `reduce_sum` by hand, or leave it out.",
         )
-    written = Program.from_source(writer.text(), name=program.name)
-    return RowSums(
-        replace(written, path=program.path), tuple((source.place(at), why) for at, why in kept)
-    )
+    return RowSums(writer.written(), tuple((source.place(at), why) for at, why in kept))
 
 
 def _lifted(program: Program) -> tuple[Program, list[Edit]]:
@@ -94,7 +89,7 @@ def _lifted(program: Program) -> tuple[Program, list[Edit]]:
     LoopSums(rewriter).write("target", only=chosen)
     edits = rewriter.edits + rewriter.word_edits
     _add_functions(program, library(rewriter.functions, rewriter.prefix), edits)
-    return Program.from_source(apply(program.expanded, edits), name=program.name), edits
+    return edited(program, edits), edits
 
 
 def _add_functions(program: Program, text: str, edits: list[Edit]) -> None:
@@ -153,10 +148,11 @@ class _Writer:
         self.program, self.syntax = program, program.syntax
         self.dependence, self.shapes = Dependence(program), Shapes(program.syntax)
         self.globals = self.shapes.globals()
-        self.data = set(self.globals) - program.variable_names
+        self.data = program.fixed_names
         words = (token.text for token in program.syntax.tokens)
         self.words = {re.sub("_lp[dm]f$", "", word) for word in words}
         self.prefix = free_prefix("row_", program.syntax)
+        self.rewriter = Rewriter(program, self.prefix, self.shapes)
         self.start, self.end = self._free("start"), self._free("end")
         self.sum = self._free("log_p")
         self.model = program.blocks["model"]
@@ -173,7 +169,7 @@ class _Writer:
         """A name that the program does not use."""
         return name if name not in self.words else self._free(f"{name}_of_rows")
 
-    def text(self) -> str:
+    def written(self) -> Program:
         """The program with its functions and, where needed, the numbers of rows."""
         helpers = library(self.library, self.prefix)
         functions = "\n".join(part for part in (helpers, *self.functions) if part)
@@ -190,7 +186,7 @@ class _Writer:
         )
         if lines:
             self.edits.append(Edit(at, at, lines if block else f"transformed data {{\n{lines}}}\n"))
-        return apply(self.program.expanded, self.edits)
+        return edited(self.program, self.edits)
 
     def move(self, statement: Statement, siblings: Sequence[Statement]) -> None:
         """Move one statement of a list if it is a sum over rows of the likelihood."""
@@ -271,7 +267,7 @@ class _Writer:
             name, value = statement.names[0]
             rows.declare(name, statement.type, scope)
             by_row = value is None or rows.form(value, scope).by_row
-        elif isinstance(statement, Assign) and statement.left.stop == statement.left.first + 1:
+        elif isinstance(statement, Assign) and statement.left.is_one:
             rows.note(statement.left.first, "slice")
             form = rows.form(statement.value, scope)
             by_row = form.by_row or (self.syntax.word(statement.left.stop) != "=" and not form.rank)
@@ -386,9 +382,12 @@ class _Writer:
         text = rewriter.text(*self.syntax.span(statement.tokens))
         return textwrap.dedent(self._indent(statement) + text)
 
+    def _indent(self, statement: Statement) -> str:
+        return self.rewriter.indent(self.syntax.start(statement.tokens.first))
+
     def _replace(self, statement: Statement, part: _Part, call: str, indent: str) -> None:
         """Put the call in the place of a statement, with what stays in the model before it."""
-        rewriter = Rewriter(self.program, self.prefix, self.shapes)
+        rewriter = self.rewriter
         self.edits += [rewriter.removal(one) for one in part.definitions]
         before = ""
         if part.left:
@@ -402,11 +401,6 @@ class _Writer:
         lead, _, tail = rewriter.room(statement, self.edits) if before else ("", "", "")
         span = self.syntax.span(statement.tokens)
         self.edits.append(Edit(*span, f"{lead}{before}{call.lstrip()}{tail}"))
-
-    def _indent(self, statement: Statement) -> str:
-        line = self.program.expanded[: self.syntax.start(statement.tokens.first)]
-        line = line[line.rfind("\n") + 1 :]
-        return line[: len(line) - len(line.lstrip())]
 
 
 def _unsized(spec: TypeSpec) -> str:

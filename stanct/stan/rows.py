@@ -9,19 +9,11 @@ from typing import Any, NamedTuple
 
 from stanct.stan.constraints import minus
 from stanct.stan.distributions import SUFFIX
+from stanct.stan.nodes import Assign, Compound, Range, Simple, Statement, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
 from stanct.stan.shapes import ELEMENTWISE, Scope, Shapes
-from stanct.stan.syntax import (
-    Assign,
-    Compound,
-    Declare,
-    Range,
-    Simple,
-    Statement,
-    TypeSpec,
-    walk,
-)
+from stanct.stan.syntax import walk
 
 _ADDITIVE = frozenset({"+", "-"})
 _PRODUCTS = frozenset({"*", "/", "^", "%", "%/%", "\\", ".*", "./", ".^"})
@@ -63,17 +55,10 @@ class Form(NamedTuple):
 class Rows:
     """The rows of one sum, and how its statements use the variables around it.
 
-    Attributes
-    ----------
-    count
-        The number of rows as a Stan expression; empty before the first statement.
-    uses
-        Mapping from each variable to its uses: `"slice"` of a whole variable and `"index"` of
-        `X[:, 2]` where some rows can be read alone, `"row"` in a loop over rows, and `"whole"`.
-    local
-        Variables that have only the rows of a slice.
-    assigned
-        Variables from outside of a loop that its rows assign.
+    `count` is the number of rows in Stan, empty before the first statement. `uses` has those of
+    each variable: `"slice"` of a whole one and `"index"` of `X[:, 2]` where some rows can be read
+    alone, `"row"` in a loop over rows, and `"whole"`. Those in `local` have only the rows of a
+    slice, and those in `assigned` are from outside of a loop that assigns them.
     """
 
     def __init__(self, program: Program, shapes: Shapes, start: str, end: str) -> None:
@@ -160,13 +145,12 @@ class Rows:
 
     def term(self, value: Range, scope: Scope) -> None:
         """Take a term of the target: a density, a vector, or the sum of one."""
-        word, closing = self._syntax.word(value.first), self._syntax.partner.get(value.first + 1)
+        word, inside = self._syntax.word(value.first), self._syntax.call(value)
         match = _SUMMED.fullmatch(word)
-        inside = Range(value.first + 2, value.stop - 1)
-        if match and closing == value.stop - 1:
+        if match and inside is not None:
             self.density(match["family"], *self._syntax.conditioned(inside), scope)
             return
-        value = inside if word == "sum" and closing == value.stop - 1 else value
+        value = inside if word == "sum" and inside is not None else value
         sizes = [self.count] if self.count else self._sizes(value, scope)
         state, why = self.state(), "it is no density and no sum over a vector"
         for size in sizes:
@@ -200,10 +184,7 @@ class Rows:
         if any(_breaks(one) for one in loop.body):
             raise StaysError("`break` ends the loop early")
         for one in walk(loop.body):
-            if isinstance(one, Declare):
-                inner |= {word(name) for name, _ in one.names}
-            elif isinstance(one, Compound) and one.word == "for":
-                inner.add(word(one.heads[0].first))
+            inner |= self._syntax.declared(one)
         skipped = {token for tokens in without for token in range(*tokens)}
         turn = minus(variable, before).split()
         for token in range(loop.heads[0].stop, loop.tokens.stop):
@@ -261,8 +242,7 @@ class Rows:
             return self._term(tokens, scope)
         additive = [token for token in binary if word(token) in _ADDITIVE]
         ends = additive or binary
-        firsts = [tokens.first, *(token + 1 for token in ends)]
-        parts = [Range(*pair) for pair in zip(firsts, [*ends, tokens.stop], strict=True)]
+        parts = self._syntax.cut(tokens, ends)
         if additive:
             return self._element_by_element(tokens, parts, scope)
         form = self.form(parts[0], scope)
@@ -303,10 +283,9 @@ class Rows:
     def _term(self, tokens: Range, scope: Scope) -> Form:
         """Take an expression without operators outside of brackets."""
         syntax, first = self._syntax, tokens.first
-        closing = syntax.partner.get(first + 1)
-        if syntax.word(first) == "(" and syntax.partner[first] == tokens.stop - 1:
-            return self.form(Range(first + 1, tokens.stop - 1), scope)
-        if self._is_name(first) and syntax.word(first + 1) == "(" and closing == tokens.stop - 1:
+        if (bare := syntax.bare(tokens)) != tokens:
+            return self.form(bare, scope)
+        if syntax.call(tokens) is not None:
             return self._call(syntax.word(first), tokens, scope)
         spec = scope.get(syntax.word(first))
         if self._is_name(first) and spec is not None:
@@ -316,7 +295,7 @@ class Rows:
                     return self._same(tokens, scope)
                 self.note(first, "slice")
                 return Form(True, spec.rank)
-            if syntax.word(first + 1) == "[" and closing == tokens.stop - 1:
+            if syntax.index(tokens) is not None:
                 return self._indexed(first, tokens, scope)
         return self._same(tokens, scope)
 

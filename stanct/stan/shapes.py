@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stanct.stan.syntax import Compound, Declare, Function, Range, Statement, Syntax, TypeSpec
+from stanct.stan.nodes import Compound, Declare, Function, Range, Statement, TypeSpec
+from stanct.stan.syntax import Syntax
 
 # Functions that return a scalar for any arguments ...
 _SCALAR_NAMES = """
@@ -152,11 +153,11 @@ class Shapes:
         word = self._syntax.word
         additive = [operator for operator in binary if word(operator) in ("+", "-")]
         if additive:
-            return self._sum(self._operands(tokens, additive), scope)
+            return self._sum(self._syntax.cut(tokens, additive), scope)
         signs = [operator for operator in operators if operator not in binary]
         operands = [
             Range(part.first + sum(part.first <= sign < part.stop for sign in signs), part.stop)
-            for part in self._operands(tokens, binary)
+            for part in self._syntax.cut(tokens, binary)
         ]
         shapes = [self._term(operand, scope) for operand in operands]
         known = [shape for shape in shapes if shape is not None]
@@ -173,10 +174,6 @@ class Shapes:
         powers = any(word(token) in ("^", ".^") for token in operators)
         integer = None if None in integers else not powers and integers == {True}
         return Shape(rank, integer)
-
-    def _operands(self, tokens: Range, operators: Sequence[int]) -> list[Range]:
-        firsts = [tokens.first, *(operator + 1 for operator in operators)]
-        return [Range(*ends) for ends in zip(firsts, (*operators, tokens.stop), strict=True)]
 
     def _sum(self, terms: Sequence[Range], scope: Scope) -> Shape | None:
         """Return the shape of a sum. One container term suffices to determine the rank."""
@@ -212,10 +209,7 @@ class Shapes:
             after = syntax.partner[after] + 1
         elif kind == "name" and word in scope:
             spec = scope[word]
-            integer = None if spec.base == "tuple" else spec.base == "int"
-            shape = Shape(spec.rank, integer)
-            if spec.base == "tuple":
-                return None
+            shape = None if spec.base == "tuple" else Shape(spec.rank, spec.base == "int")
         else:
             return None
         while after < stop and shape is not None:

@@ -66,12 +66,8 @@ class SourceText:
         """Expand every `#include` of `source`, whose path or name in messages is `label`.
 
         Included files are looked up in the folders in order, and then in that of the including
-        file. As in stanc, this goes for names that begin with a slash, too.
-
-        Raises
-        ------
-        ProgramError
-            An included file is missing, unreadable, or includes itself.
+        file. As in stanc, this goes for names that begin with a slash, too. Raises `ProgramError`
+        for a file that is missing, unreadable, or includes itself.
         """
         expander = _Expander(tuple(folders))
         expander.add(_File(label, source), None, (label,))
@@ -90,8 +86,8 @@ class SourceText:
         self, offset: int, reason: str, message: str, remedy: str | None = None
     ) -> UnsupportedError:
         """Build the error for legal code at `offset` that cannot be transformed."""
-        place = self.place(offset)
-        return UnsupportedError(message, reason=reason, remedy=remedy, **asdict(place))
+        place = asdict(self.place(offset))
+        return UnsupportedError(message, reason=reason, remedy=remedy, **place)
 
 
 class _Expander:
@@ -117,11 +113,8 @@ class _Expander:
             found, included = self._read(name, path, place)
             key = str(found)
             if key in chain or len(chain) > _DEEPEST_INCLUDE:
-                raise _error_at(
-                    place,
-                    f"`{name}` includes itself.",
-                    "Remove the circular #include.",
-                )
+                told = f"`{name}` includes itself."
+                raise _error_at(place, told, "Remove the circular #include.")
             self.add(included, found, (*chain, key))
             start = match.end()
         self._append(file, start, len(file.text))
@@ -152,11 +145,4 @@ class _Expander:
 
 
 def _error_at(place: Place, message: str, remedy: str | None) -> ProgramError:
-    return ProgramError(
-        message,
-        path=place.path,
-        line=place.line,
-        column=place.column,
-        excerpt=place.excerpt,
-        remedy=remedy,
-    )
+    return ProgramError(message, remedy=remedy, **asdict(place))

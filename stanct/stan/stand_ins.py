@@ -16,12 +16,10 @@ import re
 from stanct.common.errors import ProgramError
 from stanct.common.resources import resource_folder
 from stanct.stan.rewrite import Edit, apply
-from stanct.stan.source import SourceText
-from stanct.stan.syntax import Syntax, free_prefix
+from stanct.stan.syntax import Syntax, free_prefix, parsed
 
 _FOLDER, _ENDING = "stand_ins", ".stanfunctions"
 _WORD = re.compile(r"[A-Za-z]\w*")
-_HEAD = re.compile(r"^(?=\S)[^({]*?\b(\w+)\(([^)]*)\) \{$", re.MULTILINE)
 
 
 @functools.cache
@@ -38,7 +36,7 @@ def with_stand_ins(source: str) -> str:
     if words.isdisjoint(stand_ins()) and words.isdisjoint(map(_plain, stand_ins())):
         return source
     try:
-        syntax = Syntax(SourceText.expand(source, "program"))
+        syntax = parsed(source)
     except ProgramError:
         return source  # stanc says what is wrong
     prefix = free_prefix("stanct_", syntax)
@@ -77,12 +75,13 @@ def _is_call(syntax: Syntax, token: int, name: str) -> bool:
         return False
     # A bar, or the left side of `~`, stands before the first comma of a density.
     count = len(syntax.split(syntax.inside(token + 1))) + name.endswith("_lpmf")
-    return count in {head.count(",") + 1 - _commas(head) for _, head in _HEAD.findall(_text(name))}
+    return count in _arities(name)
 
 
-def _commas(head: str) -> int:
-    """Commas inside of the types of arguments, as in `array[,] real x`."""
-    return sum(sizes.count(",") for sizes in re.findall(r"\[[,]*\]", head))
+@functools.cache
+def _arities(name: str) -> set[int]:
+    defined = parsed(f"functions {{ {_text(name)} }}").functions
+    return {len(one.arguments) for one in defined}
 
 
 def _definitions(name: str, prefix: str) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from scipy.special import betainc, expit, gammainc, gammaincc, ndtr, stdtr
 
-from stanct.stan.syntax import TypeSpec
+from stanct.stan.nodes import TypeSpec
 
 Cdf = Callable[..., float]
 
@@ -22,21 +18,11 @@ Cdf = Callable[..., float]
 class Family:
     """The support and the distribution function of one univariate family.
 
-    Attributes
-    ----------
-    cdf
-        Probability below x, given x and the family's arguments; None if Stan has no `_lcdf`.
-    low, high
-        Ends of the support that no argument sets.
-    low_argument, high_argument
-        Positions of the arguments that are the ends of the support.
-    centre
-        Position of the argument about which the family is symmetric.
-    standard
-        Whether the family is symmetric about 0 and takes no arguments.
-    period
-        Length of the circle on which the family is normalised; infinite on the line. There `cdf`
-        grows by 1 with each turn.
+    `cdf` is the probability below x, given x and the family's arguments; None if Stan has no
+    `_lcdf`. `low` and `high` are ends of the support that no argument sets, and `low_argument` and
+    `high_argument` the places of those that do. `centre` is the place of the argument about which
+    the family is symmetric, and a `standard` one is so about 0. On a circle of length `period`,
+    `cdf` grows by 1 with each turn.
     """
 
     cdf: Cdf | None
@@ -151,91 +137,7 @@ def mass(family: str, arguments: Sequence[float], low: float, high: float) -> fl
     return above - below if above - below > 1e-6 else None
 
 
-_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-_FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    "pi": lambda: math.pi,
-    "e": lambda: math.e,
-    "sqrt2": lambda: math.sqrt(2),
-    "log2": lambda: math.log(2),
-    "log10": lambda: math.log(10),
-    "machine_precision": lambda: 2.0**-52,
-    "positive_infinity": lambda: math.inf,
-    "negative_infinity": lambda: -math.inf,
-    "log": math.log,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log1m": lambda x: math.log1p(-x),
-    "log1m_exp": lambda x: math.log(-math.expm1(x)),
-    "log_diff_exp": lambda x, y: x + math.log(-math.expm1(y - x)),
-    "lgamma": math.lgamma,
-    "tgamma": math.gamma,
-}
-_PROBABILITY = re.compile(r"(?P<family>\w+?)_(?P<log>l?)(?P<side>c?)cdf")
-
-
-def _refused(_: ast.expr) -> float:
-    raise ValueError("not a constant")
-
-
-def constant(text: str, other: Callable[[ast.expr], float] = _refused) -> float | None:
-    """Return the value of a constant Stan expression, or None for any other expression.
-
-    `other` gives the value of a part that is no constant.
-    """
-    try:
-        value = _value(ast.parse(text.replace("^", "**").strip(), mode="eval").body, other)
-        return None if math.isnan(value) else float(value)
-    except (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError):
-        return None
-
-
-def _value(node: ast.expr, other: Callable[[ast.expr], float]) -> float:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-        value = _value(node.operand, other)
-        return -value if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = _value(node.left, other), _value(node.right, other)
-        if isinstance(node.op, ast.Div) and isinstance(left, int) and isinstance(right, int):
-            return int(left / right)  # Stan rounds towards zero
-        return _OPERATORS[type(node.op)](left, right)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        function = _FUNCTIONS.get(node.func.id)
-        if function is not None:
-            return function(*(_value(argument, other) for argument in node.args))
-        probability = _probability(node.func.id, node.args, other)
-        if probability is not None:
-            return probability
-    return other(node)
-
-
-def _probability(
-    name: str, arguments: Sequence[ast.expr], other: Callable[[ast.expr], float]
-) -> float | None:
-    """The value of a distribution function, `a | b` being its first argument for Python."""
-    match = _PROBABILITY.fullmatch(name)
-    if match is None or match["family"] not in FAMILIES or not arguments:
-        return None
-    parts = [*arguments]
-    if isinstance(parts[0], ast.BinOp) and isinstance(parts[0].op, ast.BitOr):
-        parts[:1] = [parts[0].left, parts[0].right]
-    if any(isinstance(part, ast.List | ast.Starred) for part in parts):
-        return None
-    end, *given = (_value(part, other) for part in parts)
-    if not match["side"] and end <= _low(FAMILIES[match["family"]], given):
-        return -math.inf if match["log"] else 0.0
-    ends = (end, math.inf) if "c" in match["side"] else (-math.inf, end)
-    inside = mass(match["family"], given, *ends)
-    return None if inside is None else math.log(inside) if match["log"] else inside
-
-
-def _low(family: Family, arguments: Sequence[float]) -> float:
-    """The end of the support below which a family has no mass."""
-    return family.low if family.low_argument is None else arguments[family.low_argument]
+def low_end(family: str, arguments: Sequence[float]) -> float:
+    """Return the end of the support below which a family has no mass."""
+    place = FAMILIES[family].low_argument
+    return FAMILIES[family].low if place is None else arguments[place]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Densities, Density, one_line
-from stanct.stan.supports import constant
-from stanct.stan.syntax import Assign, Increment
+from stanct.stan.nodes import Assign, Increment
 
 # Types whose values fill a surface, and the densities on it that Stan has.
 _SURFACES: dict[str, tuple[str, str]] = {
@@ -25,7 +25,7 @@ def on_surfaces(seen: Densities) -> Iterator[tuple[Density, str, str, dict[str, 
     See `omissions.Omission`.
     """
     syntax, program = seen.syntax, seen.program
-    types = {syntax.word(token): spec.base for _, token, spec in program.parameter_declarations()}
+    types = {name: spec.base for name, spec in program.parameter_types.items()}
     added = [
         one_line(syntax, one.value)
         for one in program.statements("transformed parameters", "model")
@@ -50,9 +50,9 @@ def on_surfaces(seen: Densities) -> Iterator[tuple[Density, str, str, dict[str, 
 def _among_sums_of_zero(seen: Densities, density: Density, base: str) -> tuple[str, dict[str, Any]]:
     """What a normal density lacks among vectors that sum to zero: √(2π) times its scale."""
     text = seen.syntax.text
-    bare = density.variate.stop - density.variate.first == 1
-    ranks = [seen.shapes.shape(one, density.scope) for one in density.arguments]
-    alike = all(rank is not None and rank.rank == 0 for rank in ranks)
+    bare = density.variate.is_one
+    shapes = [seen.shapes.shape(one, density.scope) for one in density.arguments]
+    alike = all(shape is not None and shape.rank == 0 for shape in shapes)
     centred = density.family == "std_normal" or (
         density.family == "normal" and constant(text(density.arguments[0])) == 0
     )
@@ -63,7 +63,7 @@ def _among_sums_of_zero(seen: Densities, density: Density, base: str) -> tuple[s
     term = " + ".join([half, *(f"log({text(scale)})" for scale in scales)])
     total = seen.sum_of(density.statement) or "target"
     remedy = f"{one_line(seen.syntax, density.statement.tokens)} {total} += {term};"
-    roots = seen.roots(set[str]().union(*map(seen.names, scales)))
+    roots = seen.roots_in(*scales)
     if roots:
         said = f"the missing factor depends on {', '.join(sorted(roots))}, so that the posterior"
         return f"{said} changes, too", {"term": term, "remedy": remedy}
@@ -71,8 +71,6 @@ def _among_sums_of_zero(seen: Densities, density: Density, base: str) -> tuple[s
     value = 0.5 * math.log(2 * math.pi)
     if None not in numbers:
         value += sum(math.log(number) for number in numbers if number and number > 0)
-        return f"log Z is too {'small' if value > 0 else 'large'} by {abs(value):.4f}", {
-            "term": term, "correction": term, "value": value, "remedy": remedy,
-        }  # fmt: skip
-    known = {"term": term, "correction": term, "remedy": remedy}
-    return "log Z is off by a constant", known
+        said = f"log Z is too {'small' if value > 0 else 'large'} by {abs(value):.4f}"
+        return said, {"term": term, "correction": term, "value": value, "remedy": remedy}
+    return "log Z is off by a constant", {"term": term, "correction": term, "remedy": remedy}

@@ -127,10 +127,39 @@ class Syntax:
         """Return the tokens between the braces of a block; none if the program lacks it."""
         return self.inside(self.blocks[block].opening) if block in self.blocks else Range(0, 0)
 
-    def block_text(self, block: str) -> str:
-        """Return the source text of a block with its keyword; empty if the program lacks it."""
-        one = self.blocks.get(block)
-        return self.text(Range(one.keyword, one.closing + 1)) if one else ""
+    @property
+    def before_parameters(self) -> str:
+        """The source text of the functions and the data, transformed ones too."""
+        blocks = (self.blocks.get(name) for name in BLOCK_NAMES[:3])
+        texts = (self.text(Range(one.keyword, one.closing + 1)) for one in blocks if one)
+        return "\n".join(texts)
+
+    def assigned(self, statement: Statement) -> list[tuple[str, Range]]:
+        """Return each variable that a statement gives a value, whole or in part, and the value."""
+        if isinstance(statement, Assign):
+            return [(self.word(statement.left.first), statement.value)]
+        pairs = statement.names if isinstance(statement, Declare) else ()
+        return [(self.word(token), value) for token, value in pairs if value is not None]
+
+    def declared(self, statement: Statement) -> set[str]:
+        """Return the variables that a statement declares; a loop declares its own."""
+        if isinstance(statement, Compound):
+            return {self.loop_variable(statement)} if statement.word == "for" else set()
+        pairs = statement.names if isinstance(statement, Declare) else ()
+        return {self.word(token) for token, _ in pairs}
+
+    def index(self, tokens: Range) -> Range | None:
+        """Return what stands in the brackets of `name[...]`; None for any other expression."""
+        return self._behind_name(tokens, "[")
+
+    def call(self, tokens: Range) -> Range | None:
+        """Return what stands in the parentheses of `name(...)`; None for any other expression."""
+        return self._behind_name(tokens, "(")
+
+    def _behind_name(self, tokens: Range, bracket: str) -> Range | None:
+        opening = tokens.first + 1
+        alone = self.partner.get(opening) == tokens.stop - 1 and self.word(opening) == bracket
+        return self.inside(opening) if alone and self.tokens[tokens.first].kind == "name" else None
 
     def declared_type(self, spec: TypeSpec, bounds: Sequence[str] = ()) -> str:
         """Return a type as it is declared, with these of its bounds, such as "lower"."""
@@ -156,21 +185,22 @@ class Syntax:
 
     def split(self, tokens: Range, separator: str = ",") -> list[Range]:
         """Split a range at the separators outside of brackets."""
-        if tokens.first >= tokens.stop:
-            return []
-        parts: list[Range] = []
-        first = token = tokens.first
-        while token < tokens.stop:
-            if self.word(token) == separator:
-                parts.append(Range(first, token))
-                first = token + 1
-            token = self.partner.get(token, token) + 1
-        return [*parts, Range(first, tokens.stop)]
+        cuts = [token for token in self.outermost(tokens) if self.word(token) == separator]
+        return self.cut(tokens, cuts) if tokens.first < tokens.stop else []
+
+    def cut(self, tokens: Range, cuts: Sequence[int]) -> list[Range]:
+        """Split a range at some of its tokens, which no part has."""
+        firsts = [tokens.first, *(token + 1 for token in cuts)]
+        return [Range(*ends) for ends in zip(firsts, (*cuts, tokens.stop), strict=True)]
 
     def conditioned(self, tokens: Range) -> tuple[Range, list[Range]]:
         """The variate and the arguments of `y | mu, sigma`, the second empty without a bar."""
         variate, *rest = self.split(tokens, "|") or [tokens]
         return variate, self.split(rest[0]) if rest else []
+
+    def arguments(self, inside: Range) -> list[Range]:
+        """The arguments between the parentheses of a call, with a variate before a bar."""
+        return [part for half in self.split(inside, "|") for part in self.split(half)]
 
     def outermost(self, tokens: Range) -> Iterator[int]:
         """Yield the tokens of a range outside of brackets, including the outermost opening ones."""
@@ -453,6 +483,11 @@ class Syntax:
             raise self.error(opening, told, f"Write `{new}`.")
 
 
+def parsed(source: str) -> Syntax:
+    """Return the syntax of a text, includes resolved."""
+    return Syntax(SourceText.expand(source, "program"))
+
+
 def free_prefix(prefix: str, *programs: Syntax) -> str:
     """Return a prefix with which no word of the programs begins."""
     words = {token.text for one in programs for token in one.tokens}
@@ -463,7 +498,14 @@ def free_prefix(prefix: str, *programs: Syntax) -> str:
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
     """Yield every statement, outer before inner, in the order of the text."""
+    return (statement for statement, _ in walk_within(statements))
+
+
+def walk_within(
+    statements: Sequence[Statement], inside: tuple[Compound, ...] = ()
+) -> Iterator[tuple[Statement, tuple[Compound, ...]]]:
+    """Yield every statement as `walk` does, with the compound ones around it, outermost first."""
     for statement in statements:
-        yield statement
+        yield statement, inside
         if isinstance(statement, Compound):
-            yield from walk(statement.body)
+            yield from walk_within(statement.body, (*inside, statement))

@@ -1,4 +1,4 @@
-"""Calls that read Stan's target, or add to it outside of the accumulators.
+"""Calls that read Stan's target, or add to it outside of the accumulators, and those of solvers.
 
 In a generated program the model's terms go to accumulators, so Stan's target holds only the terms
 that user-defined functions ending in `_lp` add. `target()` must keep the value that it has in the
@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stanct.stan.nodes import Range
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit, Rewriter
-from stanct.stan.syntax import Range
+
+SOLVERS = frozenset(
+    {f"ode_{way}{tol}" for way in ("rk45", "bdf", "adams", "ckrk") for tol in ("", "_tol")}
+    | {"integrate_ode", "integrate_ode_rk45", "integrate_ode_bdf", "integrate_ode_adams"}
+    | {"ode_adjoint_tol_ctl", "dae", "dae_tol", "algebra_solver", "algebra_solver_newton"}
+    | {"solve_newton", "solve_newton_tol", "solve_powell", "solve_powell_tol"}
+)
+"""Stan's solvers of differential and algebraic equations."""
 
 
 def calls_of_lp_functions(program: Program) -> bool:
@@ -31,9 +39,8 @@ def touches_target(program: Program) -> bool:
 def redirect_reads(rewriter: Rewriter, added: str, collected: Mapping[str, str]) -> None:
     """Preserve the value of `target()` in the blocks; refuse functions that read it.
 
-    `added` is a Stan expression for the terms in Stan's target that are not in the accumulators,
-    empty if there are none. `collected` maps the name of a block to a Stan expression for the sum
-    of its accumulators, "0" if there are none.
+    `added` is what Stan's target has besides the accumulators, and `collected` the sum of these by
+    block, "0" if there are none.
     """
     syntax = rewriter.program.syntax
     for token in syntax.calls(syntax.block_range("functions"), lambda name: name == "target"):
@@ -49,3 +56,13 @@ def redirect_reads(rewriter: Rewriter, added: str, collected: Mapping[str, str])
         for token in reads if total != "0" else ():
             start, end = syntax.span(Range(token, token + 3))
             rewriter.word_edits.append(Edit(start, end, own))
+
+
+def solves_equations(program: Program) -> bool:
+    """Whether a program calls one of the `SOLVERS` anywhere.
+
+    The time of such a density depends on the parameters, and may grow without a bound far away: a
+    rate of decay of exp(15) makes an explicit solver a hundred thousand times slower than one of 1.
+    """
+    everywhere = Range(0, len(program.syntax.tokens))
+    return bool(program.syntax.calls(everywhere, SOLVERS.__contains__))

@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Density, one_line
+from stanct.stan.nodes import Compound, Range, Tilde, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
-from stanct.stan.supports import constant
-from stanct.stan.syntax import Range, Syntax, Tilde, TypeSpec
+from stanct.stan.syntax import Syntax
 
 # Families without a log distribution function in Stan.
 _WITHOUT_LCDF = frozenset({"loglogistic"})
@@ -39,12 +40,8 @@ class Bound:
 class Cut:
     """How the support of a parameter cuts off mass of its prior.
 
-    Attributes
-    ----------
-    conditional
-        Whether it depends on the data if it does.
-    centred
-        Whether the only bound is the centre of a symmetric family.
+    `conditional` says whether it depends on the data if it does, and `centred` whether the only
+    bound is the centre of a symmetric family.
     """
 
     name: str
@@ -64,37 +61,21 @@ class Cut:
 class HalfPrior:
     """A prior that has mass outside of the declared support.
 
-    Attributes
-    ----------
-    name
-        Name of the parameter.
-    density
-        Prior of the parameter.
-    where
-        Description of where the mass lies that is left out.
-    depends_on
-        Parameters on which the missing factor depends; empty if the factor is constant.
-    total
-        The missing factor in Stan, in all runs of the statement, or in each if the text says when
-        it runs; None if unknown.
-    value, remedy
-        See `omissions.Omission`.
-    truncation
-        Truncation to insert before the statement's semicolon, e.g. ` T[0, ]`; empty if `added`
-        normalises the prior, or if nothing does.
-    added
-        Statement that normalises the prior if no truncation does; otherwise empty.
+    `where` says where that mass lies, and `depends_on` has the parameters on which the missing
+    factor depends. `total` is the factor in Stan, of all runs of the statement, or of each if the
+    text says when it runs. It is normalised by a `truncation` before its semicolon, such as ` T[0,
+    ]`, or by the statement `added`. For `value` and `remedy` see `omissions.Omission`.
     """
 
     name: str
     density: Density = field(repr=False)
     where: str
-    depends_on: tuple[str, ...]
-    total: str | None
-    value: float | None
-    remedy: str | None
-    truncation: str
-    added: str
+    depends_on: tuple[str, ...] = ()
+    total: str | None = None
+    value: float | None = None
+    remedy: str | None = None
+    truncation: str = ""
+    added: str = ""
 
     @property
     def correction(self) -> str | None:
@@ -123,57 +104,48 @@ class HalfPrior:
             return [Edit(semicolon.start, semicolon.start, self.truncation)]
         if not self.added:
             return []
-        start = syntax.start(tokens.first)
-        if syntax.word(tokens.first - 1) in (";", "{", "}"):
-            return [Edit(semicolon.end, semicolon.end, f" {self.added}")]
-        return [
-            Edit(start, start, "{ "),
-            Edit(semicolon.end, semicolon.end, f" {self.added} }}"),
-        ]
+        start, alone = syntax.start(tokens.first), syntax.word(tokens.first - 1) not in ";{}"
+        behind = Edit(semicolon.end, semicolon.end, f" {self.added}{' }' * alone}")
+        return [Edit(start, start, "{ " * alone), behind]
 
 
+@dataclass(frozen=True)
 class Writer:
     """Writes the missing factor of one prior in Stan.
 
-    Attributes
-    ----------
-    is_repeated
-        Whether the written factor is that of one element of a variate with several.
+    `variate` and `others` are the ranks of the variate, and of arguments and bounds; None if
+    unknown.
     """
 
-    def __init__(
-        self,
-        density: Density,
-        low: Bound | None,
-        high: Bound | None,
-        *,
-        centred: bool,
-        ranks: tuple[int | None, Sequence[int | None]],
-        syntax: Syntax,
-    ) -> None:
-        self._density, self._low, self._high = density, low, high
-        self._centred, self._syntax = centred, syntax
-        self._variate, arguments = ranks
-        others = [*arguments, *(bound.rank for bound in (low, high) if bound is not None)]
-        self._is_known = None not in (*others, self._variate)
-        self._is_alike = self._is_known and not any(others)
-        self.is_repeated = bool(self._variate) and (centred or self._is_alike)
+    density: Density
+    cut: Cut
+    variate: int | None
+    others: Sequence[int | None]
+    syntax: Syntax
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the factor is that of one element of a variate with several."""
+        return bool(self.variate) and (self.cut.centred or self._is_alike)
+
+    @property
+    def _is_alike(self) -> bool:
+        return self.variate is not None and all(rank == 0 for rank in self.others)
 
     def each(self) -> str | None:
         """Return minus the log mass within the bounds, for one element or summed over all."""
-        if self._centred:
+        if self.cut.centred:
             return "log(2)"
-        family = self._density.family
-        if not self._is_known or family in _WITHOUT_LCDF | _TRUNCATED_ONLY:
+        family = self.density.family
+        if None in (self.variate, *self.others) or family in _WITHOUT_LCDF | _TRUNCATED_ONLY:
             return None
-        arguments = [one_line(self._syntax, tokens) for tokens in self._density.arguments]
+        arguments = [one_line(self.syntax, tokens) for tokens in self.density.arguments]
         behind = f" | {', '.join(arguments)}" if arguments else ""
-        lower = upper = ""
-        if self._low is not None:
-            ending = "_lccdf" if self._high is None else "_lcdf"
-            lower = f"{family}{ending}({self._low.text}{behind})"
-        if self._high is not None:
-            upper = f"{family}_lcdf({self._high.text}{behind})"
+        low, high, lower, upper = self.cut.low, self.cut.high, "", ""
+        if low is not None:
+            lower = f"{family}{'_lccdf' if high is None else '_lcdf'}({low.text}{behind})"
+        if high is not None:
+            upper = f"{family}_lcdf({high.text}{behind})"
         if not (lower and upper):
             return f"-{lower or upper}"
         # With containers each `_lcdf` is a sum, and log_diff_exp of two sums is wrong.
@@ -181,20 +153,14 @@ class Writer:
 
     def truncation(self) -> str:
         """Return ` T[..., ...]` if a truncation is the remedy, otherwise an empty string."""
-        bounds = [bound for bound in (self._low, self._high) if bound is not None]
-        if not isinstance(self._density.statement, Tilde):
+        known = isinstance(self.density.statement, Tilde) and (
+            self.density.family not in _WITHOUT_LCDF
+            and all(bound.rank == 0 for bound in self.cut.bounds)
+        )
+        if not known or (self.variate != 0 and self.each() is not None):
             return ""
-        if self._density.family in _WITHOUT_LCDF or any(bound.rank != 0 for bound in bounds):
-            return ""
-        if self._variate != 0 and self.each() is not None:
-            return ""
-        low, high = ("" if b is None else b.text for b in (self._low, self._high))
+        low, high = ("" if b is None else b.text for b in (self.cut.low, self.cut.high))
         return f" T[{low}, {high}]"
-
-    def statement(self, counts: Sequence[str], total: str) -> str:
-        """Return the increment of a sum that is the remedy; empty if there is none."""
-        each = self.each()
-        return "" if each is None else f"{total} += {product(counts, each)};"
 
 
 def cuts(bound: Bound | None, end: float | str, sign: int) -> tuple[Bound | None, bool]:
@@ -210,6 +176,18 @@ def cuts(bound: Bound | None, end: float | str, sign: int) -> tuple[Bound | None
     if number is None:
         return bound, True
     return (bound if sign * number > sign * end else None), False
+
+
+def length(syntax: Syntax, loop: Compound) -> str | None:
+    """Return the number of turns of a loop in Stan; None for a loop over a container."""
+    ends = syntax.loop_ends(loop)
+    if len(ends) != 2:
+        return None
+    low, high = (one_line(syntax, end) for end in ends)
+    first, last = constant(low), constant(high)
+    if first is not None and last is not None:
+        return f"{max(last - first + 1, 0):.15g}"
+    return high if low == "1" else f"({high} - {operand(low)} + 1)"
 
 
 def product(factors: Sequence[str], each: str) -> str:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stanct.stan.syntax import Compound, Range, Syntax, Tilde, TypeSpec
+from stanct.stan.nodes import Compound, Range, Tilde, TypeSpec
+from stanct.stan.syntax import Syntax
 
 # Operators that bind less tightly than a sum.
 _LOOSER = frozenset({"?", "||", "&&", "==", "!=", "<", "<=", ">", ">="})
@@ -75,7 +76,7 @@ class _Reader:
     def in_loop(self, prior: Tilde, location: Range, loop: Compound) -> Walk | None:
         """The walk of `for (t in 2:n) x[t] ~ normal(x[t - 1], tau)`."""
         index, ends = self.syntax.loop_variable(loop), self.syntax.loop_ends(loop)
-        element = self._whole_index(prior.variate)
+        element = self.syntax.index(prior.variate)
         ahead = None if element is None else self._shift(element, index)
         if element is None or ahead is None or len(ends) != 2 or not self._ends(ends[1], ahead):
             return None
@@ -93,7 +94,7 @@ class _Reader:
         free_index: Callable[[], str],
     ) -> Walk | None:
         """The walk of `x[2:n] ~ normal(x[1:(n - 1)], tau)`, whose other variables are scalars."""
-        element = self._whole_index(prior.variate)
+        element = self.syntax.index(prior.variate)
         first = None if element is None else self._slice(element)
         if element is None or first is None or first[0] < 2 or not self._ends(first[1], 0):
             return None
@@ -140,15 +141,6 @@ class _Reader:
             inside = Range(place + 2, self.syntax.partner[place + 1])
             yield read(inside) if len(self.syntax.split(inside)) <= 1 else None
 
-    def _whole_index(self, variate: Range) -> Range | None:
-        """What stands in the brackets of a variate `x[…]`."""
-        indexed = (
-            variate.stop > variate.first + 2
-            and self.syntax.word(variate.first + 1) == "["
-            and self.syntax.partner[variate.first + 1] == variate.stop - 1
-        )
-        return Range(variate.first + 2, variate.stop - 1) if indexed else None
-
     def _shift(self, inside: Range, index: str) -> int | None:
         """k of `t + k`, `t - k` or `t`."""
         words = self.syntax.words(inside)
@@ -168,17 +160,14 @@ class _Reader:
 
     def _start(self, inside: Range) -> int | None:
         """First number of a slice, 1 where it is left out."""
-        ends = self.syntax.split(inside, ":")
-        if len(ends) == 2 and ends[0].first == ends[0].stop:
+        if self.syntax.word(inside.first) == ":":
             return 1
         found = self._slice(inside)
         return None if found is None else found[0]
 
     def _ends(self, last: Range, ahead: int) -> bool:
         """Whether an index that ends there, with so much added, ends at the last element."""
-        words, size = self.syntax.words(last), self.syntax.words(self.size)
-        if words[:1] == ["("] and words[-1:] == [")"]:
-            words = words[1:-1]
+        words, size = self.syntax.words(self.syntax.bare(last)), self.syntax.words(self.size)
         return words in ([], size) if ahead == 0 else words == [*size, "-", str(ahead)]
 
 

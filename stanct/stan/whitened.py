@@ -5,17 +5,18 @@ These kinds are `joint`, `pseudo_extended` and `extended_hamiltonian`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from stanct.stan.checks import make_local
 from stanct.stan.constraints import ParameterWriter, plus
 from stanct.stan.counts import Counts
 from stanct.stan.loops import LoopSums
+from stanct.stan.nodes import Declare, Increment, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, comment_before, library, render
 from stanct.stan.rewrite import Rewriter
 from stanct.stan.shapes import Shapes
-from stanct.stan.syntax import Declare, Increment, TypeSpec, walk
+from stanct.stan.syntax import walk
 from stanct.stan.target_calls import calls_of_lp_functions, redirect_reads, touches_target
 
 
@@ -66,6 +67,9 @@ def pseudo_extended(
     rewriter, writer, _ = _prepare(program, prefix)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
+    tempering = set[str]() if powers else {"weighted"}
+    if not (powers or fixed):
+        tempering |= {"between_knots", "log_mass"}
     chosen = _chosen_copy(rewriter)
     checks = make_local(rewriter, writer)
     values = _common(rewriter, writer)
@@ -80,7 +84,7 @@ def pseudo_extended(
         program,
         prefix,
         **values,
-        tempering=library(_functions_of_copies(fixed=fixed, powers=powers), prefix),
+        tempering=library(tempering, prefix),
         fixed=fixed,
         powers=powers,
         parameters=block_text(rewriter, "parameters", 4),
@@ -92,12 +96,6 @@ def pseudo_extended(
         chosen_fills=chosen_fills,
         chosen_transformed_parameters=block_text(chosen, "transformed parameters"),
     )
-
-
-def _functions_of_copies(*, fixed: bool, powers: bool) -> set[str]:
-    if powers:
-        return set()
-    return {"weighted"} if fixed else {"between_knots", "log_mass", "weighted"}
 
 
 def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter, bool]:
@@ -123,10 +121,13 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
     """Write the parameters as functions of the unconstrained vector, and the shared blocks."""
     program, prefix = rewriter.program, rewriter.prefix
     fills: list[str] = []
-    sizes: list[tuple[str, str]] = []
+    # The name and value of each parameter's first index; the last is one past the end.
+    starts, start = list[tuple[str, str]](), "1"
     for (statement, name, spec), behind in _with_ends(program, prefix):
-        fills += writer.write(program.syntax.word(name), name, spec, behind)
-        sizes.append((program.syntax.word(name), writer.size(spec)))
+        word = program.syntax.word(name)
+        fills += writer.write(word, name, spec, behind)
+        starts.append((f"{prefix}at_{word}", start))
+        start = plus(f"{prefix}at_{word}", writer.size(spec))
         if name == statement.names[0][0]:
             plain = writer.unconstrained_type(spec)
             rewriter.edits.append(rewriter.retyped(spec.base_range, plain))
@@ -139,7 +140,7 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
         "constants": rewriter.counts.sums if rewriter.counts else {},
         "generated_quantities": block_text(rewriter, "generated quantities"),
         "comment": comment_before(program, next(iter(program.blocks))),
-        "starts": _starts(sizes, prefix),
+        "starts": [*starts, (f"{prefix}end", start)],
         "fills": fills,
     }
 
@@ -179,20 +180,10 @@ def _with_ends(
     return zip(declarations, [*starts[1:], f"{prefix}end"], strict=False)
 
 
-def _starts(sizes: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
-    """Return the name and value of each parameter's first index; the last is one past the end."""
-    starts, behind = list[tuple[str, str]](), "1"
-    for name, size in sizes:
-        starts.append((f"{prefix}at_{name}", behind))
-        behind = plus(f"{prefix}at_{name}", size)
-    return [*starts, (f"{prefix}end", behind)]
-
-
 def _adjust_target(rewriter: Rewriter, added: str) -> bool:
     """Redirect log Jacobians to an accumulator, and preserve the value of `target()`.
 
-    Returns whether user-defined functions ending in `_lp` still add to Stan's own target. The
-    program then has to collect these terms, and `added` is the Stan expression for them.
+    Returns whether user-defined functions still add to Stan's own target, as `added` says in Stan.
     """
     adds = calls_of_lp_functions(rewriter.program)
     log_jacobian, log_p = f"{rewriter.prefix}log_jacobian", f"{rewriter.prefix}log_p"

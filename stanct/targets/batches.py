@@ -36,21 +36,11 @@ Lend = Callable[[np.random.Generator], AbstractContextManager["Batches"]]
 class Batches:
     """Densities given one batch each, from any of which the log density is estimated.
 
-    Batch j is drawn with probability n_j / N. It estimates log p(x) by
-    w_j v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j. Here v_j is the log density of the program
-    given batch j alone, and v_0 that given no data. Without `prior` the shards include their
-    weights, and the estimate is v_j(x).
-
-    Attributes
-    ----------
-    shards, sizes
-        v_j and n_j, shape (S,).
-    prior
-        v_0.
-    reference : shape (D,)
-        Unconstrained point x̂ at which the estimates of log density and gradient are made exact. A
-        linear function of x is added to the estimate of each batch. Close to x̂ this control
-        variate removes most of the noise.
+    Batch j of n_j observations is drawn with probability n_j / N. It estimates log p(x) by w_j
+    v_j(x) + (1 − w_j) v_0(x) with w_j = N / n_j, where v_j is the log density given batch j alone,
+    and v_0 the `prior`, given no data. Without it the shards include their weights, and the
+    estimate is v_j(x). At the `reference`, shape (D,), a linear function of x makes the estimates
+    of log density and gradient exact, which removes most of the noise nearby.
     """
 
     shards: tuple[BatchDensity, ...]
@@ -88,12 +78,7 @@ class Batches:
         """Return the a_j, shape (S,), and b_j, shape (S, D), that make batches exact at x̂.
 
         The term a_j + b_j x is added to the estimate of batch j. The arrays are empty without a
-        reference.
-
-        Raises
-        ------
-        SamplingError
-            The density is not finite at the reference.
+        reference. Raises `SamplingError` if the density is not finite there.
         """
         if self.reference is None:
             return np.zeros(0), np.zeros((0, self.dimension))

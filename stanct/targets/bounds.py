@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from stanct.engines.embedded import CompilerMessageError, Recipe
+from stanct.engines.embedded import Recipe
+from stanct.stan.arithmetic import evaluated
+from stanct.stan.nodes import Range, TypeSpec
 from stanct.stan.program import Program
-from stanct.stan.syntax import Range, TypeSpec
-from stanct.targets.arithmetic import evaluated
 from stanct.targets.data import StanData
-from stanct.targets.density import Density
+from stanct.targets.density import Density, tried
 
 _WORD = re.compile(r"[A-Za-z]\w*")
 _BOUNDED = ("real", "vector", "row_vector", "matrix")
-# Two unconstrained numbers at which a variable with one bound is that bound to all digits, unless
-# the bound is infinite, and the variable the number itself.
-_FAR = (-800.0, -810.0)
+# An unconstrained number at which a variable with one bound is that bound to all digits, unless the
+# bound is infinite, and the variable the number itself.
+_FAR = -801.25
 # With fewer numbers between them, bounds round most values of their parameter to each other.
 FEWEST_NUMBERS = 1000
-_AT = {"lower": _FAR, "upper": _FAR, "offset": (0.0, 0.0), "multiplier": (1.0, 1.0)}
+_AT = {"lower": _FAR, "upper": _FAR, "offset": 0.0, "multiplier": 1.0}
 _NONE = {"lower": -np.inf, "upper": np.inf}
 
 
@@ -47,18 +47,11 @@ def refuse_impossible_bounds(
     prefix: str,
     once: Callable[[Recipe], Recipe],
 ) -> None:
-    """Raise an error that names a bound which cannot hold, if there is one.
+    """Raise `ProgramError` for a bound that cannot hold, if there is one.
 
-    Parameters
-    ----------
-    prefix, once
-        Beginning of names that the program does not have; what `computed_once` returns.
-
-    Raises
-    ------
-    ProgramError
-        A lower bound is not below the upper one, a bound is NaN, or infinite at the wrong end, an
-        offset is not finite, or a multiplier is not positive and finite.
+    A lower bound is not below the upper one, a bound is NaN, or infinite at the wrong end, an
+    offset is not finite, or a multiplier is not positive and finite. `once` is what `computed_once`
+    returns.
     """
     given = data.values
     known = {name: given[name] for name in program.data_names if name in given}
@@ -71,14 +64,11 @@ def refuse_impossible_bounds(
         for one in found
         for side in one.sides
     ]
-    before = [syntax.block_text(kind) for kind in ("functions", "data", "transformed data")]
-    text = "\n".join([*before, "parameters {", *lines, "}", "model {}", ""])
-    try:
-        density = Density(once(Recipe(text, data.text)))
-    except (CompilerMessageError, ValueError, RuntimeError):
-        return  # what the engine lacks is another error's concern
-    if not density.dimension:
-        return  # containers without elements
+    text = "\n".join([syntax.before_parameters, "parameters {", *lines, "}", "model {}", ""])
+    density = tried(once(Recipe(text, data.text)))
+    # What the engine lacks is another error's concern, and containers may have no elements.
+    if density is None or not density.dimension:
+        return
     try:
         values = _values(density, prefix)
     except RuntimeError:
@@ -118,20 +108,13 @@ def _words(program: Program, tokens: Range) -> set[str]:
 def _values(density: Density, prefix: str) -> dict[str, dict[str, float]]:
     """The bounds by side and variable, such as ``lower_b``, and then by index, such as ``2.1``."""
     sides = [n.removeprefix(prefix).partition("_")[0] for n in density.unconstrained_names]
-    near, far = np.array([_AT[side] for side in sides]).T.copy()
+    values = density.constrain(np.array([_AT[side] for side in sides])).tolist()
     found: dict[str, dict[str, float]] = {}
-    for name, value, other in zip(
-        density.names,
-        density.constrain(near).tolist(),
-        density.constrain(far).tolist(),
-        strict=True,
-    ):
-        variable, _, index = name.partition(".")
-        side = variable.removeprefix(prefix).partition("_")[0]
+    for name, value in zip(density.names, values, strict=True):
+        variable, _, index = name.removeprefix(prefix).partition(".")
         # Without a bound the variable is the unconstrained number.
-        if side in _NONE and (value, other) == _AT[side]:
-            value = _NONE[side]
-        found.setdefault(variable.removeprefix(prefix), {})[index] = value
+        none = _NONE.get(variable.partition("_")[0]) if value == _FAR else None
+        found.setdefault(variable, {})[index] = value if none is None else none
     return found
 
 

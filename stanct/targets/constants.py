@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from stanct.stan.nodes import Assign, Compound, Declare, Range, Statement, Tilde
 from stanct.stan.program import Program
-from stanct.stan.syntax import Assign, Compound, Declare, Range, Statement, Tilde, walk
+from stanct.stan.syntax import walk
 from stanct.stan.target_calls import touches_target
 from stanct.targets.density import Density
 
@@ -93,8 +94,7 @@ class _Choices:
             _DECISIONS | _INTEGERS | {syntax.word(one.name) for one in syntax.functions}
         )
         for statement in walk(syntax.statements("transformed data")):
-            if isinstance(statement, Declare):
-                self._fixed |= self._declared(statement)
+            self._fixed |= syntax.declared(statement)
         later = [*syntax.statements("transformed parameters"), *syntax.statements("model")]
         self.found = any(map(self._chooses, walk(later)))
 
@@ -103,11 +103,11 @@ class _Choices:
             decides = not self._deciding.isdisjoint(self._syntax.words(statement.tokens))
             return decides and not self._is_fixed(statement.tokens)
         if isinstance(statement, Declare) and statement.type.base == "int":
-            self._integers |= self._declared(statement)
+            self._integers |= self._syntax.declared(statement)
             return not all(value is None or self._is_fixed(value) for _, value in statement.names)
         if isinstance(statement, Declare):
             # The name may be that of a loop counter elsewhere.
-            return bool(self._declared(statement) & (self._fixed | self._integers))
+            return bool(self._syntax.declared(statement) & (self._fixed | self._integers))
         if isinstance(statement, Assign):
             name = self._syntax.word(statement.left.first)
             return name in self._integers and not self._is_fixed(statement.value)
@@ -118,9 +118,6 @@ class _Choices:
             self._fixed.add(self._syntax.loop_variable(statement))
             heads = self._syntax.loop_ends(statement)
         return not all(self._is_fixed(head) for head in heads)
-
-    def _declared(self, statement: Declare) -> set[str]:
-        return {self._syntax.word(name) for name, _ in statement.names}
 
     def _is_fixed(self, tokens: Range) -> bool:
         """Return whether an expression names only data, counters and functions."""

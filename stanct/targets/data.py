@@ -16,8 +16,8 @@ import stanio
 
 from stanct.common.errors import DataError, shortened
 from stanct.common.settings import near
+from stanct.stan.arithmetic import evaluated
 from stanct.stan.program import Declaration, Ends, Program
-from stanct.targets.arithmetic import evaluated
 from stanct.targets.values import fault_in, ragged, read_json, without_booleans
 
 _LARGEST_INT = 2**31 - 1
@@ -30,15 +30,7 @@ DataSource = str | os.PathLike[str] | Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class StanData:
-    """Data that fit a program.
-
-    Attributes
-    ----------
-    text
-        JSON object in Stan's data format.
-    origin
-        File from which the data were read, or ``"data"``.
-    """
+    """Data that fit a program: JSON in Stan's format, and the file or ``"data"`` they came from."""
 
     text: str = field(repr=False)
     origin: str
@@ -72,20 +64,11 @@ class StanData:
 def read_data(source: DataSource, program: Program) -> StanData:
     """Read data from a JSON file or a mapping and check names, shapes and bounds.
 
-    Parameters
-    ----------
-    source
-        Path of a JSON file in UTF-8, or a mapping of variable names to numbers, lists or arrays;
-        None for no data. In both, true is 1 and false is 0.
-    program
-        Program whose data block declares the variables.
+    In both, true is 1 and false is 0. None stands for no data.
 
-    Raises
-    ------
-    DataError
-        The file is missing or not a JSON object, or a variable is missing, has the wrong shape,
-        holds something that is not a finite number, or lies outside its declared bounds. An error
-        about a variable has the line of its declaration.
+    Raises ------ DataError The file is missing or not a JSON object, or a variable is missing, has
+    the wrong shape, holds something that is not a finite number, or lies outside its declared
+    bounds. An error about a variable has the line of its declaration.
     """
     data = _load(source, program)
     values = data.values
@@ -104,10 +87,7 @@ def read_data(source: DataSource, program: Program) -> StanData:
 def joined_data(source: DataSource, base: StanData | None, ends: Ends) -> DataSource:
     """Data of a program that joins two: with those of the base under their names in it.
 
-    Raises
-    ------
-    DataError
-        A size or a bound of the parameters is not the same in the data of both.
+    Raises `DataError` if a size or a bound of the parameters is not the same in both.
     """
     if base is None:
         return source
@@ -126,7 +106,7 @@ def joined_data(source: DataSource, base: StanData | None, ends: Ends) -> DataSo
 def _wanted(program: Program, data: StanData) -> str:
     """What the data lack, one variable a line, with types and sizes as declared."""
     missing = [one for one in program.data if one.name not in data.values]
-    lines = [f"    {_type(one, program)} {one.name}" for one in missing[:_MOST_LISTED]]
+    lines = [f"    {one.written(program.syntax)} {one.name}" for one in missing[:_MOST_LISTED]]
     if len(missing) > _MOST_LISTED:
         lines.append(f"    and {len(missing) - _MOST_LISTED} more")
     has = ", ".join(sorted(data.values))
@@ -136,13 +116,6 @@ def _wanted(program: Program, data: StanData) -> str:
         else "Pass these data, as a JSON file or a mapping:"
     )
     return "\n".join([first, *lines])
-
-
-def _type(declaration: Declaration, program: Program) -> str:
-    """The declared type as it is written."""
-    sizes = declaration.array_dims
-    array = f"array[{', '.join(sizes)}] " if sizes else ""
-    return array + " ".join(program.syntax.text(declaration.spec.base_range).split())
 
 
 def explain(message: str, program: Program, data: StanData) -> DataError:

@@ -21,7 +21,7 @@ import stanio
 
 from stanct.common.arrays import Array
 from stanct.engines import embedded
-from stanct.engines.embedded import Recipe
+from stanct.engines.embedded import CompilerMessageError, Recipe
 from stanct.engines.homes import home_at
 from stanct.engines.native import compiled_model
 from stanct.engines.tape import stanli
@@ -46,20 +46,13 @@ class Density:
     `log_density(x)` is −φ(x) = log p(θ(x), y) + log |∂θ/∂x|. Constants are kept only if the program
     keeps them, as the *density program* of `TemperedModel` does, or if the recipe has them.
 
-    An object holds one engine handle. Log densities can be evaluated from any thread, but the
-    engine does not guarantee that two threads may use one handle at once. Each thread therefore
-    takes its own density from `borrow`. A pickled density carries its program and data, and is
-    rebuilt in another process or on another machine.
+    An object holds one engine handle, or takes the `model` that nobody else goes on using. Log
+    densities can be evaluated from any thread, but the engine does not guarantee that two threads
+    may use one handle at once. Each thread therefore takes its own density from `borrow`. A pickled
+    density carries its recipe, and is rebuilt in another process or on another machine.
 
     Log densities raise `KeyboardInterrupt` in a thread that an interrupt or the deadline left
     behind, so that the work of such a thread ends. The function at `address` does not.
-
-    Parameters
-    ----------
-    recipe
-        Program text, data, a constant, and the CmdStan that compiles the program, if one does.
-    model
-        The model of these text and data, if there is one that nobody else goes on using.
     """
 
     def __init__(self, recipe: Recipe, model: bridgestan.StanModel | None = None) -> None:
@@ -199,28 +192,18 @@ class Density:
     @functools.cached_property
     def _value(self) -> Callable[..., int]:
         """The C function ``bs_log_density``; it does not hold the interpreter lock."""
-        function = self._model.stanlib.bs_log_density
-        return _VALUE(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return _VALUE(_address(self._model.stanlib.bs_log_density))
 
     def constrain(self, x: Array) -> Array:
         """Return the constrained parameters at the unconstrained `x`, in the order of `names`."""
         return np.asarray(self._model.param_constrain(np.ascontiguousarray(x, float)))
 
     def variables(self, points: Array, *, seed: int) -> dict[str, Array]:
-        """Compute all variables of the program at unconstrained points.
+        """Compute all variables of the program at unconstrained points, shape (..., D).
 
-        These are parameters, transformed parameters and generated quantities.
-
-        Parameters
-        ----------
-        points : shape (..., D)
-        seed
-            Seed of the random numbers in generated quantities.
-
-        Returns
-        -------
-        dict
-            Values by name, of shape (..., *dims); NaN where Stan rejects a point.
+        These are parameters, transformed parameters and generated quantities, whose random numbers
+        have the seed. Values by name have shape (..., *dims), and are NaN where Stan rejects a
+        point.
         """
         return self.in_turn(seed)(points)
 
@@ -247,15 +230,8 @@ class Density:
     def unconstrain(self, theta: Mapping[str, Any] | Array) -> Array:
         """Return the unconstrained point, shape (D,), of constrained parameters.
 
-        Parameters
-        ----------
-        theta
-            Mapping of parameter names to values, or the flat vector in the order of `names`.
-
-        Raises
-        ------
-        ValueError
-            A value is missing, has the wrong shape or lies outside its support.
+        They are given by name, or as the flat vector in the order of `names`. Raises `ValueError`
+        if a value is missing, has the wrong shape or lies outside its support.
         """
         try:
             if isinstance(theta, Mapping):
@@ -268,15 +244,8 @@ class Density:
     def unconstrained(self, theta: Array) -> tuple[Array, Array]:
         """Return the unconstrained points of rows of parameters, and which rows have none.
 
-        Parameters
-        ----------
-        theta : shape (n, names)
-            Constrained parameters in the order of `names`.
-
-        Returns
-        -------
-        shape (n, D) and shape (n,)
-            The points, and True at each row of them that is not to be used.
+        The parameters, shape (n, names), are in the order of `names`. The points have shape (n, D),
+        and True of shape (n,) says which of them are not to be used.
         """
         theta = np.ascontiguousarray(theta, float)
         found = np.empty((len(theta), self.dimension))
@@ -310,8 +279,7 @@ class Density:
         The function does not hold the interpreter lock. The address is valid as long as this object
         lives.
         """
-        function = self._model.stanlib.bs_log_density_gradient
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
+        return _address(self._model.stanlib.bs_log_density_gradient)
 
     @functools.cached_property
     def _value_and_gradient(self) -> Callable[..., int]:
@@ -319,18 +287,28 @@ class Density:
 
     @functools.cached_property
     def _constrain(self) -> Callable[..., int]:
-        function = self._model.stanlib.bs_param_constrain
-        return SIGNATURE(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return SIGNATURE(_address(self._model.stanlib.bs_param_constrain))
 
     @functools.cached_property
     def _invert(self) -> Callable[..., int]:
-        function = self._model.stanlib.bs_param_unconstrain
-        return _ON_VALUES(ctypes.cast(function, ctypes.c_void_p).value or 0)
+        return _ON_VALUES(_address(self._model.stanlib.bs_param_unconstrain))
 
     @property
     def handle(self) -> int:
         """The model handle, which is the first argument of the function at `address`."""
         return int(self._model.model or 0)
+
+
+def tried(recipe: Recipe) -> Density | None:
+    """The density of a recipe; None where the engine cannot make it."""
+    try:
+        return Density(recipe)
+    except (CompilerMessageError, ValueError, RuntimeError):
+        return None
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _model(recipe: Recipe) -> bridgestan.StanModel:

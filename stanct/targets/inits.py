@@ -30,13 +30,9 @@ def places_of(target: Any, inits: Inits | None) -> tuple[Array, ...]:
     """The unconstrained points, each of shape (D,), of values in the program's own space.
 
     Parameters that an init does not name are random there, as in CmdStan. What is drawn depends on
-    the init's number alone.
-
-    Raises
-    ------
-    SamplingError
-        The target is no Stan program, a file cannot be read, an init names no parameter, or a value
-        lies outside of its support. The error names the init.
+    the init's number alone. Raises `SamplingError`, which names the init, if the target is no Stan
+    program, a file cannot be read, an init names no parameter, or a value lies outside of its
+    support.
     """
     if inits is None:
         return ()

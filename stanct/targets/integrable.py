@@ -101,17 +101,11 @@ class Endless(NamedTuple):
 
 @dataclass(frozen=True)
 class _Space:
-    """Coordinates w of a density's space, of which some are e^x or log|x|, and the rest x.
+    """Coordinates w of a density's space, in which lines go through draws.
 
-    Lines go through draws in w. The density of w has the Jacobian of the map.
-
-    Attributes
-    ----------
-    density
-        The density of x.
-    opened, closed, exponents : shape (D,)
-        Whether w is e^x, and whether it is log|x|, in which lines do not change signs. And whether
-        it is a logarithm, so that its numbers end near 700.
+    They are e^x where `opened`, log|x| where `closed`, which changes no signs, and else x, shape
+    (D,). Those in `exponents` are logarithms, whose numbers end near 700. The density of w has the
+    Jacobian of the map.
     """
 
     density: Density
@@ -167,19 +161,10 @@ def endless(
 ) -> Endless:
     """Find along which lines a density's integral has no end.
 
-    Parameters
-    ----------
-    names
-        Names of its D coordinates, in the unconstrained space.
-    x, log_weights : shapes (n, D) and (n,)
-        Unconstrained draws, and their log weights at the target.
-    logs
-        Coordinates that are logarithms of what the user wrote.
-    held
-        Coordinates with a proper prior. Lines along which they alone go far have an end beyond all
-        distances, however wide these priors are.
-    by_gradients
-        Whether lines also go where gradients say that the density is flat.
+    Unconstrained draws x have shape (n, D), and log weights at the target. Coordinates in `logs`
+    are logarithms of what the user wrote. Those that are `held` have a proper prior: lines along
+    which they alone go far have an end beyond all distances, however wide it is. Lines may also go
+    where gradients say that the density is flat.
     """
     weighty = np.isfinite(log_weights)
     if not weighty.any() or x.shape[1] > MOST_DIMENSIONS:

@@ -11,9 +11,9 @@ from stanct.common.errors import EngineError, ProgramError, shortened
 from stanct.engines import embedded
 from stanct.engines.embedded import Recipe
 from stanct.stan.data_densities import OF_DATA, density_of_data
+from stanct.stan.nodes import Range
 from stanct.stan.program import Program
 from stanct.stan.stand_ins import stand_ins
-from stanct.stan.syntax import Range
 
 # What the engine's messages begin with if it lacks something that Stan has.
 _LACKS = re.compile(r"stanli compile|mir: |stanli \w+: unsupported |portable mir .*nesting exceeds")
@@ -82,15 +82,10 @@ def _error(program: Program, message: str, blocks: Sequence[str] = ()) -> Lackin
 
 
 def refuse_losses(program: Program, recipe: Recipe) -> None:
-    """Raise an error where the embedded engine would leave out the user's variables.
+    """Raise `LackingError` where the embedded engine would leave out the user's variables.
 
     Of a program whose transformed parameters or generated quantities it cannot run, the engine
     computes the parameters alone, and says so in a warning.
-
-    Raises
-    ------
-    LackingError
-        The engine would leave out all variables but the parameters.
     """
     message = embedded.warning(recipe)
     if "unavailable" in message:

@@ -27,9 +27,10 @@ from stanct.common.errors import DataError, EngineError, ProgramError, SamplingE
 from stanct.common.settings import Flag, Whole, check_fields
 from stanct.engines.embedded import Recipe
 from stanct.stan.codegen import generate
+from stanct.stan.nodes import Increment, Range, Tilde
 from stanct.stan.program import Program
-from stanct.stan.rewrite import Edit, apply
-from stanct.stan.syntax import Increment, Range, Tilde, walk
+from stanct.stan.rewrite import Edit, edited
+from stanct.stan.syntax import walk
 from stanct.targets.batches import Batches
 from stanct.targets.data import StanData, error_at
 from stanct.targets.density import Density
@@ -75,12 +76,9 @@ def program_batches(
 ) -> Batches:
     """Cut a program's data into random shards and check that they add up.
 
-    Raises
-    ------
-    DataError, ProgramError, SamplingError
-        The size is not declared, or an array depends on it in a way that cannot be cut; a
-        statement, with its place, does not add up over the observations; or there are too few
-        observations, or the log density cannot be checked or split.
+    Raises `DataError` or `ProgramError` at a size that is not declared, an array that cannot be
+    cut, or a statement that does not add up over the observations; and `SamplingError` if there are
+    too few, or the log density cannot be checked or split.
     """
     cutter = _Cutter(target, minibatch.observations)
     cutter.check(rng)
@@ -256,10 +254,8 @@ class _Cutter:
 def _axes(program: Program, name: str) -> dict[str, int]:
     """Map each data array with a dimension of the named size to the axis of that dimension.
 
-    Raises
-    ------
-    DataError
-        There is no such size, no array has it, or a variable depends on it in another way.
+    Raises `DataError` if there is no such size, no array has it, or one depends on it in another
+    way.
     """
     sizes = {d.name: d for d in program.data if d.type == "int" and not d.array_dims}
     if name not in sizes:
@@ -312,8 +308,7 @@ def _alone(program: Program, prefix: str) -> list[tuple[Range, str]]:
     found = []
     for kept in terms:
         edits = [Edit(*syntax.span(other), ";") for other in terms if other != kept]
-        alone = Program.from_source(apply(program.expanded, edits), name=program.name)
-        found.append((kept, generate(alone, "density", prefix=prefix)))
+        found.append((kept, generate(edited(program, edits), "density", prefix=prefix)))
     return found
 
 

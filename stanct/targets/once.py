@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.engines.embedded import CompilerMessageError, Recipe
+from stanct.engines.embedded import Recipe
+from stanct.stan.nodes import Compound, Declare
 from stanct.stan.program import Program
-from stanct.stan.source import SourceText
-from stanct.stan.syntax import Compound, Declare, Syntax, walk
+from stanct.stan.syntax import parsed, walk
 from stanct.targets.data import StanData
-from stanct.targets.density import Density
+from stanct.targets.density import tried
 
 # Seconds that a handle may take without its loops being worth a text of their values.
 QUICK = 0.5
@@ -108,14 +108,11 @@ def _values(
             name = syntax.word(token)
             lines.append(f"  {syntax.declared_type(one.type)} {prefix}{name} = {name};")
             integers[name] = one.type.base == "int"
-    kinds = ("functions", "data", "transformed data")
-    texts = [syntax.block_text(kind) for kind in kinds if kind in program.blocks]
     at = f"parameters {{ real {prefix}; }}"
-    text = "\n".join([*texts, at, "generated quantities {", *lines, "}", ""])
+    text = "\n".join([syntax.before_parameters, at, "generated quantities {", *lines, "}", ""])
     began = time.perf_counter()
-    try:
-        density = Density(Recipe(text, data.text))
-    except (CompilerMessageError, ValueError, RuntimeError):
+    density = tried(Recipe(text, data.text))
+    if density is None:
         return None  # what is wrong with the data is another error's concern
     if time.perf_counter() - began < QUICK or density.numbers > MOST_NUMBERS:
         return None
@@ -131,7 +128,7 @@ def _values(
 
 def _as_data(source: str, declarations: str) -> str:
     """The program with declarations as data in place of transformed data; no line moves."""
-    syntax = Syntax(SourceText.expand(source, "program"))
+    syntax = parsed(source)
     made, given = syntax.blocks["transformed data"], syntax.blocks.get("data")
     start, end = syntax.start(made.keyword), syntax.tokens[made.closing].end
     lines = "\n" * source.count("\n", start, end)

@@ -18,6 +18,7 @@ from stanct.common.errors import EngineError, ProgramError, SamplingError, short
 from stanct.common.seeds import stan_seed
 from stanct.engines import embedded, homes
 from stanct.engines.embedded import CompilerMessageError, DrawBlock, Recipe
+from stanct.stan.arithmetic import evaluated, known_numbers
 from stanct.stan.between import record_of
 from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
@@ -26,8 +27,7 @@ from stanct.stan.hierarchies import hierarchies
 from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
-from stanct.stan.solvers import solves_equations
-from stanct.targets.arithmetic import evaluated, known_numbers
+from stanct.stan.target_calls import solves_equations
 from stanct.targets.bounds import refuse_impossible_bounds
 from stanct.targets.constants import added_once
 from stanct.targets.data import StanData, explain
@@ -36,7 +36,6 @@ from stanct.targets.lacking import LackingError, lacking, lost_all, may_lose, re
 from stanct.targets.once import computed_once
 from stanct.targets.rejections import refuse_rejection, rejection, users_own
 from stanct.targets.rounding import Rounding, rounding
-from stanct.targets.sizes import empty_parameters
 from stanct.targets.spheres import unit_vectors, with_areas
 from stanct.work.interrupts import heard
 
@@ -50,17 +49,9 @@ _STANC_EXCERPT = re.compile(r"^\s*-{10,}$.*^\s*-{10,}$", re.MULTILINE | re.DOTAL
 class ProgramTarget:
     """A target given by a Stan program with its data, checked against each other.
 
-    Attributes
-    ----------
-    prefix
-        The prefix of every name that stanct adds to the program.
-    written
-        The program as the user wrote it, where `program` is another form of it.
-    made
-        Arguments of `stanct.temper` that were not its defaults, name to value.
-    flexible
-        Whether a run that fits its own base may sample another form of the program, which has the
-        same posterior and the same log Z.
+    `written` is the program as the user wrote it, where `program` is another form of it, and a
+    `flexible` one may be sampled in other forms, with the same posterior and log Z. `made` has the
+    arguments of `stanct.temper` that were not its defaults.
     """
 
     program: Program
@@ -125,9 +116,13 @@ class ProgramTarget:
     @property
     def omissions(self) -> tuple[Omission, ...]:
         """What the user's program leaves out, but for parameters that these data make empty."""
-        empty = empty_parameters(self._users, self.data)
         numbers = known_numbers(self._users, self.data.values)
-        found = omissions(self._users, lambda text: evaluated(text, numbers))
+        empty = {
+            one.name
+            for one in self._users.parameters
+            if any(evaluated(size, numbers) == 0 for size in (*one.array_dims, *one.dims))
+        }
+        found = omissions(self._users, numbers)
         return tuple(o for o in found if not (o.parameters and empty.issuperset(o.parameters)))
 
     @property
@@ -153,15 +148,9 @@ class ProgramTarget:
     def density(self) -> Density:
         """The target's log density −φ with all constants.
 
-        Raises
-        ------
-        DataError
-            Stan rejects the data.
-        ProgramError
-            No number is within the bounds of a variable, whatever the parameters are.
-        EngineError
-            The embedded engine cannot run the generated program, although stanc accepts the user's,
-            and there is no CmdStan on this machine.
+        Raises `DataError` if Stan rejects the data, `ProgramError` if no number is within the
+        bounds of a variable, and `EngineError` if the embedded engine cannot run the generated
+        program, although stanc accepts the user's, and there is no CmdStan.
         """
         return self._density
 

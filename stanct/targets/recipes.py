@@ -32,10 +32,7 @@ def recipe(
 def prior_target(program: Program, data: StanData) -> ProgramTarget:
     """The prior alone as a target: the program with its likelihood to the power 0.
 
-    Raises
-    ------
-    ProgramError
-        Prior and likelihood cannot be told apart.
+    Raises `ProgramError` where prior and likelihood cannot be told apart.
     """
     prefix = free_prefix("prior_", program.syntax)
     prior = Program.from_source(generate(program, "weighted", prefix=prefix), name=program.name)

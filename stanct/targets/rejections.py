@@ -15,8 +15,9 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.common.errors import ProgramError, shortened
+from stanct.stan.nodes import Call, Declare, Statement
 from stanct.stan.program import Program
-from stanct.stan.syntax import Call, Declare, Statement, walk
+from stanct.stan.syntax import walk
 from stanct.targets.data import StanData
 from stanct.targets.density import Density
 
@@ -36,14 +37,8 @@ _ENGINE = re.compile(r"^stanli [\w ]+: ")
 def refuse_rejection(program: Program, data: StanData, density: Density, *, failed: bool) -> None:
     """Raise an error with Stan's words if Stan rejects the program at every point that is tried.
 
-    Unless a fit has `failed`, the error is raised only where Stan says the same at all points, so
-    that no other point can be expected to be better.
-
-    Raises
-    ------
-    ProgramError
-        Stan rejects all points, or the log density is infinite or NaN at all of them after a fit
-        has failed.
+    Unless a fit has `failed`, it is raised only where Stan says the same at all points, so that no
+    other point can be expected to be better; after that, also where the log density is not finite.
     """
     told: list[str] = []
     end = time.monotonic() + _SECONDS
@@ -108,11 +103,10 @@ def _statements(program: Program) -> Iterator[Statement]:
 
 
 def _declared(program: Program, name: str) -> int | None:
-    word = program.syntax.word
     for statement in _statements(program):
         if isinstance(statement, Declare) and statement.type.constraints:
             for token, _ in statement.names:
-                if word(token) == name:
+                if program.syntax.word(token) == name:
                     return token
     return None
 

@@ -42,15 +42,11 @@ def rounding(density: Density, x: Array, log_weights: Array, free: Array) -> Rou
 
     Near a pole, the mass closer to the bound than a distance falls by one factor for each 5,000th
     of the distance. With shares s₁ and s₂ of the draws below the first two of three such distances,
-    and the mass F below the third without draws, (s₂ + F)² = F (s₁ + F), so that
-    F = s₂² / (s₁ − 2 s₂).
+    and the mass F below the third without draws, (s₂ + F)² = F (s₁ + F), so that F = s₂² / (s₁ − 2
+    s₂).
 
-    Parameters
-    ----------
-    x, log_weights : shapes (n, D) and (n,)
-        Unconstrained draws, and their log weights at the target.
-    free
-        Places of the coordinates that need not come back, those of unit vectors.
+    Unconstrained draws have shape (n, D), and their log weights (n,). Coordinates that are `free`,
+    those of unit vectors, need not come back.
     """
     weighty = np.isfinite(log_weights)
     x, log_weights = x[weighty], log_weights[weighty]

@@ -13,6 +13,11 @@ from stanct.common.errors import shortened
 
 _FINITE = "Data are finite numbers: leave missing values out, or declare them as parameters."
 _SCALARS = (bool, int, float, np.number, np.bool_)
+_STRANGE: tuple[Any, ...] = (
+    np.timedelta64,
+    np.longdouble,
+    np.clongdouble,
+)  # numbers that JSON has not
 _ARRAYS = ("numpy", "xarray", "pandas")  # modules whose objects stanio makes arrays of
 # Stands in JSON that was read for the value of a key that comes twice.
 _TWICE = object()
@@ -58,13 +63,7 @@ def without_booleans(value: Any) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """Read JSON; `fault_in` finds a key that comes twice.
-
-    Raises
-    ------
-    json.JSONDecodeError
-        The text is no JSON.
-    """
+    """Read JSON, or raise `json.JSONDecodeError`; `fault_in` finds a key that comes twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
@@ -75,59 +74,47 @@ def read_json(text: str) -> Any:
 
 
 def _faults(value: Any, index: Index, complex_too: bool) -> Iterator[Fault]:
+    if type(value).__module__.split(".")[0] in _ARRAYS and not isinstance(value, np.generic):
+        value = np.asanyarray(value)
+        value = value if value.ndim else value[()]
     if value is _TWICE:
         yield Fault(index, "given twice", "Leave one of the two out.")
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _faults(item, (*index, key), complex_too)
-    elif isinstance(value, list | tuple):
-        if not _sound(value):
-            for key, item in enumerate(value, 1):
-                yield from _faults(item, (*index, key), complex_too)
-    elif isinstance(value, _SCALARS) or value is None or isinstance(value, complex | str):
-        yield from _faults_of_one(value, index, complex_too)
-    elif type(value).__module__.split(".")[0] in _ARRAYS:
-        yield from _faults_of_array(np.asanyarray(value), index, complex_too)
+    elif isinstance(value, list | tuple) or (np.ndim(value) and isinstance(value, np.ndarray)):
+        for key, item in enumerate(() if _sound(value) else value, 1):
+            yield from _faults(item, (*index, key), complex_too)
     else:
-        yield _no_json(value, index)
+        yield from _faults_of_one(value, index, complex_too)
 
 
-def _sound(values: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether a list is a regular array of finite numbers, as most are; that is quickly seen."""
+def _sound(values: Any) -> bool:
+    """Whether an array or list has finite numbers alone, as most have; that is quickly seen."""
     try:
-        array = np.asarray(values)
+        array = np.asanyarray(values)
     except (TypeError, ValueError, OverflowError):
         return False
-    return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
-
-
-def _faults_of_array(array: np.ndarray, index: Index, complex_too: bool) -> Iterator[Fault]:
-    kind = array.dtype.kind
-    if kind in "biuf" and array.dtype.char != "g" and not np.ma.is_masked(array):
-        for place in np.argwhere(~np.isfinite(array)):
-            here = (*index, *(int(k) + 1 for k in place))
-            yield from _faults_of_one(array[tuple(place)], here, complex_too)
-    elif kind in "Mm" or array.dtype.char in "gG":  # times, and long doubles
-        yield _no_json(array.flat[0] if array.size else array, index)
-    else:
-        inside = array.tolist()
-        strange = array.ndim == 0 and type(inside).__module__.split(".")[0] in _ARRAYS
-        if strange:  # it would be made an array again
-            yield _no_json(inside, index)
-        else:
-            yield from _faults(inside, index, complex_too)
+    plain = array.dtype.kind in "biuf" and array.dtype.char != "g" and not np.ma.is_masked(array)
+    return plain and bool(np.isfinite(array).all())
 
 
 def _faults_of_one(value: Any, index: Index, complex_too: bool) -> Iterator[Fault]:
     if value is None or value is np.ma.masked:
         yield Fault(index, "null", _FINITE)
         return
-    if isinstance(value, complex | np.complexfloating):
+    strange = isinstance(value, _STRANGE)
+    if isinstance(value, complex | np.complexfloating) and not strange:
         if not complex_too:
             remedy = "Pass its real part, or declare the variable complex."
             yield Fault(index, f"the complex number {value}", remedy)
         elif not (math.isfinite(value.real) and math.isfinite(value.imag)):
             yield Fault(index, f"{value}", _FINITE)
+        return
+    if strange or not isinstance(value, (*_SCALARS, str)):
+        name = type(value).__name__
+        words = f"of the type {name!r}, which cannot be written as JSON,"
+        yield Fault(index, words, "Use numbers, lists and NumPy arrays.")
         return
     try:
         number = float(value)
@@ -140,13 +127,7 @@ def _faults_of_one(value: Any, index: Index, complex_too: bool) -> Iterator[Faul
     if not math.isfinite(number):
         yield Fault(index, "NaN" if number != number else "infinite", _FINITE)
     elif isinstance(value, str):
-        yield Fault(index, f"the text {shortened(value, 40)!r}", "Write a number.")
-
-
-def _no_json(value: Any, index: Index) -> Fault:
-    name = type(value).__name__
-    words = f"of the type {name!r}, which cannot be written as JSON,"
-    return Fault(index, words, "Use numbers, lists and NumPy arrays.")
+        yield Fault(index, f"the text {shortened(str(value), 40)!r}", "Write a number.")
 
 
 def _length(value: Any) -> str:

@@ -18,8 +18,7 @@ AHEAD = 64
 class Calls(Generic[Call]):
     """The results of calls, of an executor's workers or, without a pool, of this thread in turn.
 
-    `calls` are taken as there is work for them, and are picklable if the workers are processes.
-    `loss` makes an error of the failure of the executor.
+    `calls` are taken as there is work for them. `loss` makes an error of the executor's failure.
     """
 
     def __init__(
@@ -29,11 +28,7 @@ class Calls(Generic[Call]):
         self._waiting: dict[Future[Any], Call] = {}
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield results as they come.
-
-        Raises what a call raised that is stanct's own, or what `loss` made of another failure.
-        Results that are there come first.
-        """
+        """Yield results as they come; those that are there come before any error."""
         for call in self._calls:
             if self._pool is None:
                 yield call()

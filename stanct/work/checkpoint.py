@@ -49,23 +49,10 @@ class CheckpointWarning(UserWarning):
 class Journal:
     """The recorded results of one run, in memory and in a folder.
 
-    Parameters
-    ----------
-    folder
-        Missing or empty for a new run; otherwise a checkpoint of the same run.
-    identity
-        JSON values that are equal for equal runs. If `seed` is None, the seed of the checkpoint is
-        taken, or a fresh one.
-
-    Attributes
-    ----------
-    before
-        Called before each segment is written, so that what it refers to is on the disk.
-
-    Raises
-    ------
-    CheckpointError
-        The folder holds something else, belongs to another run, is in use, or cannot be written.
+    The folder is new or empty, or a checkpoint of the same run. `identity` are JSON values that are
+    equal for equal runs; a seed of None is that of the checkpoint, or a fresh one. `before` is
+    called before each segment is written, so that what it refers to is on the disk. Raises
+    `CheckpointError` if the folder holds something else, is in use, or cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
@@ -233,10 +220,10 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def encode(value: Any, arrays: list[np.ndarray]) -> Any:
-    """Return a JSON tree of a value; its arrays are appended to `arrays`.
+    """A JSON tree of a value, whose arrays are appended to `arrays`.
 
-    The value may consist of None, numbers, strings, arrays, sequences, mappings with strings as
-    keys, NumPy's random generators, and this package's dataclasses and named tuples.
+    It may consist of None, numbers, strings, arrays, sequences, mappings with strings as keys,
+    NumPy's random generators, and this package's dataclasses and named tuples.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -261,10 +248,7 @@ def encode(value: Any, arrays: list[np.ndarray]) -> Any:
 
 
 def as_recorded(value: Any) -> Any:
-    """Return a value as it would come back from a checkpoint, with arrays in C order.
-
-    Sums over arrays in another order can differ in the last bit.
-    """
+    """A value as it comes back from a checkpoint: sums of arrays in another order may differ."""
     arrays: list[np.ndarray] = []
     return decode(encode(value, arrays), arrays)
 
@@ -306,10 +290,7 @@ def _check_class(named: str) -> None:
 
 @functools.cache
 def _record(named: str) -> Any:
-    """The dataclass or named tuple of this name among those that stanct has loaded.
-
-    A checkpoint is not trusted: its names are looked up, and nothing is imported or called.
-    """
+    """The record of this name that stanct has loaded; no file is trusted to import."""
     _check_class(named)
     module, _, name = named.partition(":")
     kind = vars(sys.modules[module]).get(name) if module in sys.modules else None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -30,15 +29,13 @@ from stanct.work.blas import one_blas_thread, with_one_blas_thread
 from stanct.work.checkpoint import Journal, as_recorded
 from stanct.work.identity import identity
 from stanct.work.interrupts import GRACE, Threads, heeding_signals, in_threads
-from stanct.work.progress import Bar, say_above
+from stanct.work.progress import Bar
 from stanct.work.shelf import Shelf
 from stanct.work.workers import check_workers, loss_of, warn_of
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 Lane = TypeVar("Lane")
-# Says whether work whose result nobody waits for any more should end.
-Stopped = Callable[[], bool]
 # Picklable; yields a density for the caller's exclusive use while the context lasts.
 Borrow = Callable[[], AbstractContextManager[Any]]
 
@@ -114,22 +111,16 @@ class Execution:
             self._journal.put(key, label, found)
         return found
 
-    def each(
-        self, label: str, work: Callable[[Item, Stopped], T], items: Sequence[Item]
-    ) -> list[T]:
+    def each(self, label: str, work: Callable[[Item], T], items: Sequence[Item]) -> list[T]:
         """Call a function with every item, and return the results in order.
 
         Nothing is recorded; the call belongs in the work of a step (`once`). Errors call it
-        `label`. `work` takes an item, and a function that says whether to end early, which then
-        raises `KeyboardInterrupt`. It must be picklable if the executor's workers are processes.
-        Raises `LostExecutorError` if the executor broke.
+        `label`. `work` must be picklable if the executor's workers are processes. Raises
+        `LostExecutorError` if the executor broke.
         """
         if self.executor is None:
-            stopped = threading.Event()
-            return in_threads(
-                lambda k: work(items[k], stopped.is_set), len(items), self.threads or 0, stopped
-            )
-        return self._called(self.executor, label, [partial(work, item, _never) for item in items])
+            return in_threads(lambda k: work(items[k]), len(items), self.threads or 0)
+        return self._called(self.executor, label, [partial(work, item) for item in items])
 
     def away(self, label: str, work: Callable[[], T]) -> T:
         """Call a function in a worker of the executor; without an executor, here. See `each`."""
@@ -224,9 +215,9 @@ class Execution:
         return [blocks[:shortest] for blocks in results], interrupted
 
     def _stopped(self, work: Callable[[], None], label: str, enough: Callable[[], bool]) -> bool:
-        """Do the work, and say whether it was stopped early with enough to keep.
+        """Do the work; whether it was stopped early with enough to keep.
 
-        Where there is not enough, what stopped it is raised.
+        Otherwise that is raised.
         """
         try:
             work()
@@ -283,10 +274,6 @@ class Execution:
             else "With checkpoint=FOLDER a run can go on after such a loss."
         )
         return loss_of(cause, label, remedy)
-
-
-def _never() -> bool:
-    return False
 
 
 def _carry_out(
@@ -349,31 +336,13 @@ def executing(
 ) -> Iterator[Execution]:
     """Yield the execution of one run; its checkpoint is written however the body ends.
 
-    SIGTERM and Ctrl-C end the body as `heeding_signals` says, with a note about what was kept. BLAS
-    has one thread meanwhile, here and in workers, so that draws do not depend on how many it has.
+    Method, settings, target and seed identify the run. `max_seconds` after `since`, by
+    `time.monotonic`, work under way is stopped. With `store`, the folder of the checkpoint takes
+    the draws. BLAS has one thread meanwhile, so that draws do not depend on how many it has.
 
-    Parameters
-    ----------
-    method, settings
-        Identify a run and its checkpoint, together with the target and the seed.
-        `checkpoint.encode` must accept every setting. Those in `identity.IRRELEVANT` are not
-        part of the identity.
-    max_seconds, since
-        Time in seconds after which work under way is stopped, and when it began, by
-        `time.monotonic`; see `stanct.common.deadline`.
-    store
-        Whether the folder of the checkpoint takes the draws.
-
-    Raises
-    ------
-    SamplingError
-        The seed is invalid, the executor is closed, or its workers cannot evaluate the target.
-    LostExecutorError
-        The executor broke before the body.
-    TooLittleTimeError
-        The time passed where the body cannot end early, or before a worker answered.
-    CheckpointError
-        The folder cannot be the checkpoint of this run.
+    Raises `SamplingError` for a bad seed or executor, `LostExecutorError` if that broke before the
+    body, `TooLittleTimeError` if the time passed before the body can end early, and
+    `CheckpointError` if the folder cannot be the checkpoint of this run.
     """
     if seed is not None:
         seed = check_seed(seed)
@@ -388,9 +357,8 @@ def executing(
         probe = target.density.log_densities(points)
         # A run of 0 seconds takes what the checkpoint has, and needs no worker.
         if executor is not None and max_seconds != 0:
-            say = say_above if progress else lambda _: None
             with deadline(max_seconds, since):
-                check_workers(executor, target.density.borrow, points, probe, say)
+                check_workers(executor, target.density.borrow, points, probe, progress=progress)
         if checkpoint is not None:
             journal = Journal(checkpoint, identity(target.origin, method, settings, seed, probe))
             seed = journal.identity["seed"]
@@ -401,9 +369,8 @@ def executing(
         journal.before = lambda: [shelf.synchronise() for shelf in shelves]
     place = Path(checkpoint) if store and checkpoint is not None else None
     try:
-        save = journal.flush if journal else lambda: None
         with (
-            heeding_signals(save),
+            heeding_signals(),
             deadline(max_seconds, since),
             one_blas_thread(),
             Bar(0, "run", shown=progress),

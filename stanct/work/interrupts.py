@@ -7,11 +7,9 @@ import ctypes
 import os
 import queue
 import signal
-import socket
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager, suppress
@@ -24,9 +22,6 @@ T = TypeVar("T")
 
 GRACE = 0.8
 """Time in seconds that work under way has to end after an interrupt, before it is left behind."""
-# Time in seconds until a process is ended whose main thread does not react to SIGTERM, or to a
-# second signal, and until it is ended if it reacts and is not done.
-_SLOWEST, _AGAIN, _LATEST = 2.0, 0.5, 8.0
 # Time in seconds that compiled code has for a part of its work, and the most items of a part.
 _AT_ONCE, _MOST_AT_ONCE = 1e-3, 256
 
@@ -34,8 +29,7 @@ _AT_ONCE, _MOST_AT_ONCE = 1e-3, 256
 class Threads(Executor):
     """Threads that an interrupt can leave behind; they do not keep the interpreter alive.
 
-    Those of `ThreadPoolExecutor` are joined before a process ends, and a block of a slow program
-    may take minutes.
+    A `ThreadPoolExecutor` waits for its own, and a block of a slow program may take minutes.
     """
 
     def __init__(self, count: int) -> None:
@@ -104,8 +98,7 @@ def end_if_left_behind() -> None:
 class Pace:
     """How much compiled code does at once: as much as takes a millisecond, and not too much.
 
-    Between its parts, a thread that was left behind ends. A pace is remembered from one loop to the
-    next, because most calls of a density take equally long.
+    Between its parts, a thread that was left behind ends. The next loop remembers the pace.
     """
 
     def __init__(self) -> None:
@@ -130,8 +123,8 @@ class Pace:
 def _end() -> None:
     """End the process at once if threads were left behind in compiled code.
 
-    They would come back while the interpreter or what they use is taken apart, which aborts the
-    process. The status of one that has not failed is known only when Python leaves, if at all.
+    They would come back while what they use is taken apart, which aborts the process. The status of
+    one that has not failed is known only when Python leaves, if at all.
     """
     until = time.monotonic() + GRACE
     with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
@@ -156,13 +149,10 @@ def _end() -> None:
 _status: int | None = None
 
 
-def in_threads(
-    work: Callable[[int], T], count: int, threads: int, stopped: threading.Event | None = None
-) -> list[T]:
+def in_threads(work: Callable[[int], T], count: int, threads: int) -> list[T]:
     """Call `work` with 0, ..., `count` − 1 in threads, and return the results.
 
-    An interrupt or the deadline sets `stopped`, waits for `GRACE` seconds, and leaves the rest
-    behind. Without `stopped`, all is left behind at once, and log densities end it.
+    An interrupt leaves them behind, and waits `GRACE` seconds for those that end.
     """
     heed()
     with Threads(min(threads or os.cpu_count() or 1, count)) as pool:
@@ -170,10 +160,7 @@ def in_threads(
         try:
             return [result(future) for future in futures]
         except BaseException:
-            if stopped is None:
-                pool.shutdown()  # nobody waits any more
-            else:
-                stopped.set()
+            pool.shutdown()  # nobody waits any more
             wait([future for future in futures if not future.cancel()], GRACE)
             raise
 
@@ -186,10 +173,10 @@ def heard(work: Callable[[], T]) -> T:
 
 @contextmanager
 def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]]:
-    """Take steps beside the body, which may ask for the results of all of them by what is yielded.
+    """Take steps beside the body, which may ask for all results by what is yielded.
 
-    Steps that the body does not ask for end after the one under way, for which nobody waits. Unless
-    they are taken `early`, by a thread at once, they are taken where the body asks.
+    Steps that are not asked for end after the one under way. Unless they are taken `early`, in a
+    thread, they are taken where the body asks.
     """
     if not early:
         yield lambda: list(steps)
@@ -214,17 +201,13 @@ def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]
 
 
 @contextmanager
-def heeding_signals(save: Callable[[], None], *, last: bool = False) -> Iterator[None]:
-    """Let SIGTERM end the body like Ctrl-C, and end a process whose main thread hangs.
+def heeding_signals(*, last: bool = False) -> Iterator[None]:
+    """Let SIGTERM end the body like Ctrl-C; a handler of the user's own stays.
 
     A body that makes something of what is finished returns it, and the next body of the process
     ends at once with `SystemExit`. A body that has nothing to return ends with `SystemExit` itself.
-    A handler of the user's own for SIGTERM stays. With `last`, the body is what makes something of
-    what is finished: a SIGTERM that came before does not end it.
-
-    If the main thread does not react, because compiled code does not return, `save` is called and
-    the process ends: two seconds after SIGTERM, and half a second after a second signal. It also
-    ends where the body is not done eight seconds after SIGTERM, before schedulers kill it.
+    With `last`, the body is what makes something of what is finished: a SIGTERM that came before
+    does not end it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -235,13 +218,8 @@ def heeding_signals(save: Callable[[], None], *, last: bool = False) -> Iterator
         _sigterm.clear()
     if handler == signal.SIG_DFL and _sigterm.is_set():
         raise _exit()
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    ended = threading.Event()
-    previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     if terminates:
         signal.signal(signal.SIGTERM, _terminate)
-    threading.Thread(target=_watch, args=(reader, ended, save, terminates), daemon=True).start()
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -249,11 +227,8 @@ def heeding_signals(save: Callable[[], None], *, last: bool = False) -> Iterator
             raise
         raise _exit(stop) from stop
     finally:
-        ended.set()
         if terminates:
             signal.signal(signal.SIGTERM, handler)
-        signal.set_wakeup_fd(previous)
-        writer.close()
 
 
 # Whether SIGTERM came, and no `SystemExit` has told of it yet.
@@ -285,28 +260,3 @@ def leave_with(status: int) -> None:
     """Set the status with which an interrupted process ends if threads are left behind."""
     global _status
     _status = status
-
-
-def _watch(
-    reader: socket.socket, ended: threading.Event, save: Callable[[], None], terminates: bool
-) -> None:
-    """Read the numbers of signals, which arrive even while the main thread hangs."""
-    seen = Counter[int]()
-    with reader:
-        while numbers := reader.recv(1):
-            (number,) = numbers
-            seen[number] += 1
-            if number not in (signal.SIGINT, signal.SIGTERM):
-                continue
-            if number == signal.SIGTERM and not terminates:
-                continue
-            if number == signal.SIGINT and seen[number] == 1:
-                continue
-            patience = _AGAIN if seen[number] > 1 else _SLOWEST
-            if ended.wait(patience):
-                continue
-            if seen[number] == 1 and _sigterm.is_set() and ended.wait(_LATEST - _SLOWEST):
-                continue
-            with suppress(BaseException):
-                save()
-            os._exit(128 + number)

@@ -25,10 +25,7 @@ def _end_after(parent: BaseProcess) -> None:
 
 @contextmanager
 def without_script() -> Iterator[None]:
-    """Let processes begin while a script comes from stdin: no other process can read it.
-
-    They then begin as those of ``python -c``. Objects of the script itself cannot be sent to them.
-    """
+    """Let processes begin as those of ``python -c`` while a script comes from stdin."""
     main = sys.modules["__main__"]
     if getattr(main, "__file__", None) != "<stdin>":
         yield

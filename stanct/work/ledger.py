@@ -21,10 +21,9 @@ def stamp() -> dict[str, Any]:
 
 
 class Ledger:
-    """Counts of the gradients, the evaluations, and the seconds by stage that a run spends.
+    """The gradients, log densities without one (`evaluations`), and seconds by stage of a run.
 
-    Evaluations are log densities without a gradient. `found` is what stages found, for provenance,
-    JSON values only.
+    `found` is what stages found, for provenance, JSON values only.
     """
 
     def __init__(self) -> None:
@@ -36,10 +35,7 @@ class Ledger:
         self.found: dict[str, Any] = {}
 
     def lap(self, stage: str) -> None:
-        """Close a stage, which gets the time and the gradients since the last one was closed.
-
-        A stage that was closed before gets it in addition.
-        """
+        """Give a stage the time and gradients since the last lap, in addition to what it has."""
         spent = self.elapsed - sum(self.stages.values())
         self.stages[stage] = round(self.stages.get(stage, 0.0) + spent, 3)
         more = self.gradients - sum(self.by_stage.values())

@@ -26,15 +26,8 @@ FORMS = "'processes:4', 'threads:4' or 'dask:tcp://host:port'"
 def opened(executor: Executor | str | None) -> Iterator[Executor | None]:
     """Yield the executor that a text names, and close it afterwards; other values pass through.
 
-    ``"processes:4"`` and ``"threads:4"`` are pools of four workers, without a number of as many as
-    there are cores. ``"dask:tcp://host:port"`` is a Dask cluster with a scheduler at that address.
     Worker processes end with this process, even if it is killed. At the end of the body nobody
-    waits for calls that are not finished: processes are killed, and threads are left behind.
-
-    Raises
-    ------
-    SamplingError
-        The text names no executor, or Dask is not installed.
+    waits for calls that are not finished. Raises `SamplingError` if the text names none.
     """
     if not isinstance(executor, str):
         yield executor
@@ -85,10 +78,7 @@ def _begin() -> None:
 
 
 def check_executor(text: str) -> tuple[str, str]:
-    """Return the kind that a text names, and its number of workers or address.
-
-    Raises `SamplingError` if it names none, or more workers than this machine can use.
-    """
+    """The kind that a text names, and its workers or address; `SamplingError` if it names none."""
     kind, _, rest = text.partition(":")
     if kind == "dask":
         if not rest:

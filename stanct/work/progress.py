@@ -6,6 +6,7 @@ reports nothing for a while is seen to go on.
 
 from __future__ import annotations
 
+import io
 import select
 import shutil
 import sys
@@ -13,7 +14,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 TICK, LEAST = 0.5, 0.1
@@ -27,17 +27,9 @@ SURE = 2.0
 class Bar:
     """One stage of the work: a line on a terminal and in notebooks, lines in files and pipes.
 
-    On a terminal the line has the stage, its share, its seconds so far and its seconds left, and is
-    drawn twice a second. Elsewhere a line is written every ten seconds, and less often the longer a
-    stage takes.
-
-    Output that stderr cannot take at once is dropped, as with a pipe that nobody reads or a stopped
-    terminal. After the first error of any kind stderr is left alone.
-
-    Parameters
-    ----------
-    total, unit
-        Number of units, and their name; 0 where there is nothing to count.
+    A line says the stage, its share, seconds so far and left: twice a second, or off a terminal
+    every ten seconds, and less often the longer a stage takes. What stderr cannot take at once is
+    dropped. `total` is 0 where there is nothing to count.
     """
 
     def __init__(self, total: int, label: str, *, unit: str = "", shown: bool) -> None:
@@ -95,12 +87,7 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.shown:
             _line.close(self)
 
@@ -200,23 +187,18 @@ class _Patient:
 
     def __init__(self) -> None:
         self._stream: Any = sys.stderr
-        self._works = True
 
     def write(self, text: str) -> None:
-        """Write a text if that can be done at once."""
+        """Write a text if that can be done at once, as far as the stream can tell."""
         try:
-            if self._works and self._ready():
+            ready = True
+            with suppress(OSError, ValueError, AttributeError):
+                ready = bool(select.select([], [self._stream.fileno()], [], 0)[1])
+            if ready:
                 self._stream.write(text)
                 self._stream.flush()
         except Exception:
-            self._works = False
-
-    def _ready(self) -> bool:
-        """Return whether a line can be written at once; True if the stream cannot tell."""
-        try:
-            return bool(select.select([], [self._stream.fileno()], [], 0)[1])
-        except (OSError, ValueError, AttributeError):
-            return True
+            self._stream = io.StringIO()
 
 
 _line = _Line()

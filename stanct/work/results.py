@@ -42,16 +42,14 @@ class Results:
 
     def __init__(self, file: Path | None, seed: int, rows: dict[str, dict[str, Any]]) -> None:
         self.file, self.seed, self.rows = file, seed, rows
-        self._stream = None if file is None else file.open("ab", buffering=0)
 
     @classmethod
     def opened(
         cls, folder: str | os.PathLike[str] | None, identity: Mapping[str, Any], seed: int | None
     ) -> Results:
-        """The results of a folder, which must be of the same settings; or of a new one.
+        """The results of a folder, or of a new one.
 
-        Raises `CheckpointError` if the folder cannot be written, or its file is damaged or belongs
-        to other settings.
+        Raises `CheckpointError` if it cannot be written, is damaged, or belongs to other settings.
         """
         fresh = seed if seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
         if folder is None:
@@ -61,7 +59,7 @@ class Results:
             Path(folder).mkdir(parents=True, exist_ok=True)
             lines = _lines(file)
             if not lines:
-                _append(file, {**identity, "seed": fresh})
+                _append_line(file, {**identity, "seed": fresh})
                 lines = _lines(file)
             head, rows = _read(file, lines)
             found = cls(file, head.get("seed", fresh), rows)
@@ -72,7 +70,6 @@ class Results:
             ) from cause
         for name, value in {**identity, "seed": found.seed if seed is None else seed}.items():
             if head.get(name) != value:
-                found.close()
                 raise CheckpointError(
                     f"{folder} holds results {_OTHER[name]}{_differences(head.get(name), value)}.",
                     remedy="Choose another folder, or repeat the call that made it.",
@@ -80,50 +77,29 @@ class Results:
         return found
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row, which is whole on disk, or not there; raises `CheckpointError` then."""
+        """Add a row; raises `CheckpointError` if it cannot be written."""
         self.rows[row["name"]] = row
-        if self._stream is None:
+        if self.file is None:
             return
         try:
-            _append_line(self._stream, row)
+            _append_line(self.file, row)
         except OSError as cause:
             raise CheckpointError(
                 f"{self.file} cannot be written: {cause}.",
                 remedy=remedy_for(cause, "The same call goes on once it can."),
             ) from cause
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._stream is not None:
-            self._stream.close()
 
-    def __enter__(self) -> Results:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _append(file: Path, line: Mapping[str, Any]) -> None:
-    with file.open("ab", buffering=0) as stream:
-        _append_line(stream, line)
-
-
-def _append_line(stream: Any, line: Mapping[str, Any]) -> None:
-    """Write a whole line, or leave the file as it was."""
-    before = os.fstat(stream.fileno()).st_size
-    rest = memoryview(json.dumps(line).encode() + b"\n")
-    try:
-        while rest.nbytes:
-            rest = rest[stream.write(rest) :]
-    except OSError:
-        stream.truncate(before)
-        raise
-    os.fsync(stream.fileno())
+def _append_line(file: Path, line: Mapping[str, Any]) -> None:
+    """Write a line; of one that fails, what was written of it is removed by `_lines` later."""
+    with file.open("ab") as stream:
+        stream.write(json.dumps(line).encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _lines(file: Path) -> list[bytes]:
-    """The lines of a file, if it is there; a last line that a kill cut is removed."""
+    """The lines of a file, if it is there; a last line that was cut, as by a kill, is removed."""
     text = file.read_bytes() if file.exists() else b""
     whole = text[: text.rfind(b"\n") + 1]
     if whole != text:

@@ -49,8 +49,8 @@ class Shelf:
     ) -> Array:
         """Keep what is to be kept of a block, and return what the block holds in its place.
 
-        Consecutive `values`, shape (some chains, draws, ...), begin with draw number `first`, from
-        0, and with this `chain` of all `chains`; by default they are of all.
+        `values`, shape (some chains, draws, ...), begin with draw `first` and `chain` of all
+        `chains`.
         """
         kept = values[:, self.rows(first, values.shape[1])]
         if self._path is None:
@@ -62,8 +62,7 @@ class Shelf:
     def all(self, joined: Array, draws: int) -> Array:
         """The kept ones among the first `draws` draws of every chain, shape (chains, kept, ...).
 
-        `joined` is what blocks hold of them; with a file, nothing. Raises `CheckpointError` if the
-        file has fewer draws than its checkpoint says.
+        `joined` is what blocks hold of them. Raises `CheckpointError` if the file is too short.
         """
         if self._path is None:
             return joined
@@ -130,10 +129,7 @@ class Filled:
 
 
 class _Grown:
-    """An ``.npy`` file that grows: one row for each kept draw, with all chains.
-
-    It is written without a mapping, so that memory does not grow with the file.
-    """
+    """An ``.npy`` file that grows without a mapping, by rows of one kept draw of all chains."""
 
     def __init__(self, path: Path, item: Sequence[int]) -> None:
         self._path, self._item = path, tuple(item)

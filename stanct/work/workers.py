@@ -5,15 +5,16 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import BrokenExecutor, Executor, wait
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.deadline import OutOfTime, at_most, result, seconds_given
+from stanct.common.deadline import OutOfTime, result, seconds_given, seconds_left
 from stanct.common.errors import LostExecutorError, SamplingError, StanctError, TooLittleTimeError
+from stanct.work.progress import say_above
 
 PATIENCE = 10.0
 """Time in seconds without an answer of a worker until the user is told."""
@@ -44,28 +45,16 @@ def check_workers(
     borrow: Callable[[], AbstractContextManager[Any]],
     points: Array,
     probe: Array,
-    say: Callable[[str], None],
+    *,
+    progress: bool,
 ) -> None:
-    """Evaluate log densities in a worker before any work starts.
+    """Raise an error unless a worker has this process's log densities `probe`, shape (n,).
 
-    Parameters
-    ----------
-    points, probe
-        Unconstrained points, shape (n, D), and this process's log densities there, shape (n,).
-    say
-        Takes a note where no worker answers for a while.
-
-    Raises
-    ------
-    SamplingError
-        The executor is closed, or its workers cannot receive the density, or compute other values.
-    LostExecutorError
-        The workers were lost.
-    TooLittleTimeError
-        The deadline passed before a worker answered.
+    They are those at unconstrained points, shape (n, D). With `progress`, the user is told where no
+    worker answers for a while.
     """
     try:
-        found = _answer(executor, say, _probe, borrow, points)
+        found = _answer(executor, progress, _probe, borrow, points)
     except OutOfTime:
         raise TooLittleTimeError(
             f"max_seconds={seconds_given():g} passed before a worker of the executor answered.",
@@ -86,14 +75,12 @@ def check_workers(
         )
 
 
-def check_answer(executor: Executor, say: Callable[[str], None]) -> None:
+def check_answer(executor: Executor, *, progress: bool) -> None:
     """Wait for an answer of a worker before any work starts; see `check_workers`."""
-    _answer(executor, say, _nothing)
+    _answer(executor, progress, _nothing)
 
 
-def _answer(
-    executor: Executor, say: Callable[[str], None], work: Callable[..., Any], *arguments: Any
-) -> Any:
+def _answer(executor: Executor, progress: bool, work: Callable[..., Any], *arguments: Any) -> Any:
     """The result of the first task that an executor is given."""
     try:
         future = executor.submit(work, *arguments)
@@ -106,15 +93,12 @@ def _answer(
             f"The executor takes no work: {str(cause).rstrip('.')}.",
             remedy="Make a new executor, and close it after the call.",
         ) from cause
+    left = seconds_left()
     try:
-        try:
-            with at_most(PATIENCE):
-                return result(future)
-        except TimeoutError:
-            if future.done():
-                return future.result()
-            say(f"No worker of the executor has answered for {PATIENCE:g} s. Has it any?")
-            return result(future)
+        wait([future], PATIENCE if left is None else min(PATIENCE, left))
+        if progress and not future.done() and (left is None or left > PATIENCE):
+            say_above(f"No worker of the executor has answered for {PATIENCE:g} s. Has it any?")
+        return result(future)
     except (StanctError, *_NO_PICKLE):
         raise
     except Exception as cause:

@@ -31,14 +31,9 @@ _SHARED = ("-fPIC", "-shared", "-Wl,-Bsymbolic")
 def compiled_model(source: str, data: str, home: Home) -> bridgestan.StanModel:
     """Return a program with its data, compiled by a CmdStan or taken from the cache.
 
-    A program compiles in about a minute. Each model is to be used by one thread at a time.
-
-    Raises
-    ------
-    EngineError
-        stanc or the C++ compiler rejects the program.
-    RuntimeError
-        Stan rejects the data.
+    A program compiles in about a minute. Each model is to be used by one thread at a time. Raises
+    `EngineError` if stanc or the C++ compiler rejects it, and `RuntimeError` if Stan rejects the
+    data.
     """
     library = _library(source, home)
     try:
