@@ -144,9 +144,9 @@ def test_four_verdicts_in_words() -> None:
             good, evidence,
         ],
         "Not to be trusted: 1 check of 2 failed.": [good, draws],
-        "Not to be trusted: 2 checks of 3 failed, and log Z is not the evidence anyway.": [
-            good, draws, evidence,
-        ],
+        "Not to be trusted: 2 checks of 3 failed, and as the program stands, log Z is not the "
+        "evidence.": [good, draws, evidence],
+        "Not to be trusted: 2 checks of 2 failed.": [draws, check("halves", 2, 1, False, "", "")],
     }  # fmt: skip
     for words, checks in told.items():
         found = Verdict.of(checks, has_evidence=True)

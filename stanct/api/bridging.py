@@ -351,6 +351,8 @@ class _Bridging:
             "method_settings": asdict(self.settings),
             "fit": self.draws.origin,
             "lost": lost,
+            "numbered": self.draws.numbered,
+            "has_lp": self.draws.lp is not None,
             "lost_in_files": self.draws.lost,
             "divergent": self.draws.divergent,
             "search": None if unseen is None else searched,

@@ -199,11 +199,11 @@ class BridgeRun(EvidenceRun):
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
             follows = follow_parameters(gaps, self.z[told])
             allowed = LP_ROUNDING * float(np.median(np.abs(self.lp[told])))
-            rest = ", and the rest follows the parameters" * (follows and gap > allowed)
+            rest = ", as the parameters do" * (follows and gap > allowed)
             checks.append(
                 most("program", gap, allowed + (0.0 if follows else LP_TOLERANCE),
-                     "The fit's lp__ and the program differ by a constant to within "
-                     f"{gap:.2g}{rest}.",
+                     "The fit's lp__ less the program's log density should be constant, and varies "
+                     f"by {gap:.2g}{rest}.",
                      "The fit is of another program or of other data: pass those of the fit.")
             )  # fmt: skip
         return tuple(checks)

@@ -24,6 +24,17 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             "The fit has one chain, or no column chain__ that tells its chains apart, so that "
             "chains cannot be compared."
         )
+    if not provenance.get("numbered", True):
+        yield (
+            "The table numbers neither chains nor draws. Its rows must be in the order in which "
+            "they were drawn, which nobody checked: of permuted ones, as of rstan::extract(), the "
+            "error is too small."
+        )
+    if not provenance.get("has_lp", True):
+        yield (
+            "The fit has no lp__, so that only gradients tell whether it is of this program and of "
+            "these data, and small differences are not seen."
+        )
     before: Mapping[str, Any] = {}
     for step in provenance.get("steps", ()):
         if not before:

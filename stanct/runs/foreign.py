@@ -88,6 +88,8 @@ class ForeignFit:
     `lp`, shape (chains, draws), is Stan's ``lp__``, and `divergent` the share of such transitions;
     None if the fit does not say. `lost` is the share of the draws that were left out. `origin`
     tells where they come from, `columns` which elements have one, and `where` where a draw is.
+    `numbered` is False for a table that numbers neither chains nor draws, whose rows may be in any
+    order.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -97,6 +99,7 @@ class ForeignFit:
     lost: float = 0.0
     columns: Columns = field(default_factory=dict, repr=False)
     where: Callable[[int, int], str] | None = field(default=None, repr=False)
+    numbered: bool = True
 
     @property
     def has(self) -> str:
@@ -160,7 +163,9 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
                 f"{f', the first of {count} such draws' * (count > 1)}.",
                 remedy="Leave such draws out, or pass the fit as it was written.",
             )
-    return ForeignFit(variables, lp, found.origin, found.divergent, found.lost)
+    return ForeignFit(
+        variables, lp, found.origin, found.divergent, found.lost, numbered=found.numbered
+    )
 
 
 def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
@@ -347,6 +352,7 @@ def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFi
     frame = frame.rename(columns=_label).reset_index(drop=True)
     column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
     parts = {"1": frame} if column is None else dict(iter(frame.groupby(column, sort=True)))
+    parts = {name: _in_order(part) for name, part in parts.items()}
     sizes = {name: len(part) for name, part in parts.items()}
     shortest = min(sizes.values(), default=0)
     if not shortest:
@@ -385,7 +391,18 @@ def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFi
         1 - len(parts) * shortest / len(frame),
         columns,
         lambda chain, draw: f"row {rows[chain][draw] + 1} of {origin}",
+        column is not None or any(name in frame.columns for name in NAMES_OF_DRAWS),
     )
+
+
+def _in_order(part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a chain as they were drawn, where a column numbers them: errors rest on that."""
+    for name in NAMES_OF_DRAWS:
+        if name in part.columns:
+            number = _coerced(part[name])
+            if np.all(number == np.round(number)) and np.unique(number).size == number.size:
+                return part.iloc[np.argsort(number)]
+    return part
 
 
 def _label(name: Any) -> Any:

@@ -34,6 +34,7 @@ KINDS: dict[str, Kind] = {
     "support": _YOURS,
     "prior_mass": Kind("maximum", "evidence"),
     "program": _MOST,
+    "unseen": _MOST,
     "two_stages": _MOST,
     "lost": _MOST,
     "score": _MOST,
@@ -80,7 +81,6 @@ KINDS: dict[str, Kind] = {
     "thermodynamic": _SURER,
     "thermostat": _MOST,
     "trips": _LEAST,
-    "unseen": _MOST,
 }
 
 # What the program's text tells, which is the same for all data.
@@ -269,9 +269,9 @@ class Verdict:
             return f"There is no posterior: {count}."
         if not self.draws:
             return f"The draws may be used, but not log Z as the evidence: {count}."
-        if not self.evidence:
-            return f"Not to be trusted: {count}."
-        return f"Not to be trusted: {count}, and log Z is not the evidence anyway."
+        lacking = {*(self.evidence or ())} & {*OF_THE_PROGRAM}
+        why = ", and as the program stands, log Z is not the evidence" if lacking else ""
+        return f"Not to be trusted: {count}{why}."
 
     def __str__(self) -> str:
         return "\n".join(f"{question} {answer}" for question, answer in self.answers.items())
