@@ -98,6 +98,20 @@ def of_arviz(draws: dict[str, np.ndarray]) -> pd.DataFrame:
     return found
 
 
+def test_a_frame_of_one_group(draws: dict[str, np.ndarray]) -> None:
+    """ArviZ's columns then have no group; those of other groups are no parameters."""
+    found = frame(draws, "a[{},{}]", 0)
+    own = [(name, *range(2)) if "[" in name else name for name in found.columns]
+    found.columns = pd.Index(own, tupleize_cols=False)
+    found[[("observed_data", f"y[{k}]", k) for k in range(2)]] = 0.0
+    assert np.array_equal(read_fit(found, SHAPES).variables["a"], draws["a"])
+
+
+def test_files_that_others_read(tmp_path: Path) -> None:
+    with pytest.raises(StanctError, match=r"neither CSV nor netCDF.*\n?.*read_parquet"):
+        read_fit(tmp_path / "fit.parquet", SHAPES)
+
+
 def with_warmup(draws: dict[str, np.ndarray]) -> Any:
     """ArviZ's container of a CmdStanMCMC whose warm-up was saved."""
     before = np.full((2, 4), 99.0)

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
+# Files that others read, and what to pass instead.
+_UNREAD = {
+    ".parquet": "Pass pandas.read_parquet(file).",
+    ".feather": "Pass pandas.read_feather(file).",
+    ".rds": "In R, write.csv(posterior::as_draws_df(readRDS(file)), 'fit.csv'), and pass that.",
+}
 # Columns that draws of approximations have, whatever wrote them.
 _OF_APPROXIMATIONS = frozenset({"lp_approx__", "log_g__", "log_q__"})
 # Names under which tools keep Stan's own log density.
@@ -256,6 +262,8 @@ def _divergent_of(variables: Any) -> float | None:
 
 
 def _read_path(path: Path) -> ForeignFit:
+    if path.suffix.lower() in _UNREAD:
+        raise StanctError(f"{path} is neither CSV nor netCDF.", remedy=_UNREAD[path.suffix.lower()])
     if path.suffix.lower() in NETCDF:
         if not path.is_file():
             raise StanctError(f"There is no file {path}.", remedy="Check the path of the fit.")
@@ -406,7 +414,13 @@ def _in_order(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _label(name: Any) -> Any:
-    """A column's name without blanks, or the variable of ArviZ's ``("posterior", "b[0]", 0)``."""
-    if isinstance(name, tuple) and len(name) > 1 and name[0] in ("posterior", "sample_stats"):
-        name = name[1]
+    """A column's name without blanks, or the variable of ArviZ's ``("posterior", "b[0]", 0)``.
+
+    Of one group, ArviZ has ``("b[0]", 0)``.
+    """
+    if isinstance(name, tuple) and len(name) > 1:
+        if name[0] in ("posterior", "sample_stats"):
+            name = name[1]
+        elif str(name[0]).endswith("]"):
+            name = name[0]
     return name.strip() if isinstance(name, str) else name

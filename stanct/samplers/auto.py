@@ -280,12 +280,14 @@ def _choice(job: Job, start: FittedBase) -> _Step:
         f"{score.even:.0%} of its draws count, and the largest weight is {largest:,.10g} times the "
         "mean"
     )
-    if (job.recipe or RECIPES[AUTO]).believes(score):
+    recipe = job.recipe or RECIPES[AUTO]
+    if recipe.believes(score):
         why = f"{_shape(start)} is nearly the density: {seen}"
         # Fewer where log densities are slow.
         times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
         draws = max(int(times * effort_of(job.target) * job.draws), job.draws)
         return _Step(_INDEPENDENT, draws, why)
+    seen += f" (independent draws need {recipe.even:.0%} and {recipe.bounded:g})"
     if not start.base.is_gaussian:
         return _Step(_LADDER, job.draws, f"{_shape(start)} is not near enough: {seen}")
     far = score.width > FAR and not _has_necks(job.target)
