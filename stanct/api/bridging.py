@@ -352,7 +352,7 @@ class _Bridging:
             "fit": self.draws.origin,
             "lost": lost,
             "numbered": self.draws.numbered,
-            "has_lp": self.draws.lp is not None,
+            "has_lp": self.draws.has_lp,
             "lost_in_files": self.draws.lost,
             "divergent": self.draws.divergent,
             "search": None if unseen is None else searched,
