@@ -435,7 +435,7 @@ def test_bridge_warns_and_escalates(
     assert main([*arguments, "--escalate", "--method", "gibbs"]) == 0
     captured = capsys.readouterr()
     assert "gibbs moved parameters" in captured.out and "Not to be trusted" in captured.out
-    assert "Warning, program: The fit's lp__ and the program differ" in captured.err
+    assert "Warning, program: The fit's lp__ less the program's log density" in captured.err
 
 
 def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
