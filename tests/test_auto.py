@@ -426,7 +426,11 @@ def test_modes_as_a_result(seed: int) -> None:
     assert check.passed
     survey = run.provenance["survey"]
     label = "spikes inside a mode are found if narrower by at most"
-    assert run.facts()[label] == survey["finest"] > 2
+    assert survey["whole"] and survey["named"] == 2 and label not in run.facts()
+    assert "The 2 components that the program names were followed. They are" in searched(run)
+    survey = {**survey, "whole": False, "named": 0, "finest": 5.0}
+    run = replace(run, provenance={**run.provenance, "survey": survey})
+    assert run.facts()[label] == 5.0
     sentence = f"up to {float(format(survey['finest'], '.2g')):g} times narrower"
     assert sentence in searched(run)
     blind, old = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 import threading
+from typing import Any
 
 import numba
 import numpy as np
@@ -13,6 +14,7 @@ from conftest import target_of
 from scipy.stats import gamma, norm
 
 from stanct.engines.embedded import Recipe
+from stanct.targets import density as densities
 from stanct.targets.density import Density
 
 PROGRAM = """
@@ -111,6 +113,33 @@ def test_copies_in_threads_agree_with_one_thread(
     for thread in threads:
         thread.join()
     assert all(np.array_equal(found[k], expected) for k in range(4))
+
+
+def test_points_that_take_long_are_shared_out_among_threads(
+    density: Density, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread has a handle of its own, and rows do not depend on who computed them."""
+    points = rng.normal(size=(7, density.dimension))
+    alone = *density.log_density_gradients(points), density.log_densities(points)
+    own = Density(density.recipe)
+    handles: set[int] = set()
+    for name in ("gradients_at", "densities_at"):
+        loop = getattr(densities, name)
+
+        def seen(call: Any, handle: int, *arrays: np.ndarray, loop: Any = loop) -> None:
+            handles.add(handle)
+            loop(call, handle, *arrays)
+
+        monkeypatch.setattr(densities, name, seen)
+    for at_once, least, count in ((1, 0.0, 1), (3, 1e9, 1), (3, 0.0, 3), (9, 0.0, 7)):
+        own.at_once = at_once
+        monkeypatch.setattr(densities, "LONG", least)
+        handles.clear()
+        found = *own.log_density_gradients(points), own.log_densities(points)
+        for one, other in zip(found, alone, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert len(handles) <= count and (len(handles) > 1) == (count > 1)
+    assert own.log_densities(points[:0]).shape == (0,)
 
 
 def test_compiled_code_calls_the_address(density: Density) -> None:

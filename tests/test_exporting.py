@@ -59,11 +59,24 @@ LOG_Z = float(np.log(integrate.quad(density, 0.05, 60, limit=200)[0]))
 MEAN_TAU = integrate.quad(lambda t: t * density(t), 0.05, 60, limit=200)[0] / np.exp(LOG_Z)
 
 
+FITTED: dict[Any, Any] = {}
+
+
+def fitted_once(target: Any, method: Any, **options: Any) -> Any:
+    """The short run behind an export, which several tests share."""
+    key = target.density.recipe.key, method, repr(options)
+    if key not in FITTED:
+        FITTED[key] = sampling.sample(target, method, **options)
+    return FITTED[key]
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def exported(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export with the draws of the embedded engine beside it, in files as CmdStan's."""
     folder = tmp_path_factory.mktemp(request.param)
-    stanct.temper(SOURCE).export(folder, DATA, request.param, copies=3, seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exporting, "sample", fitted_once)
+        stanct.temper(SOURCE).export(folder, DATA, request.param, copies=3, seed=1)
     draw(folder)
     return folder
 
@@ -229,6 +242,7 @@ def test_scripts_draw_as_many_as_the_fit_says(
     assert enough[0] == draws
     assert enough[1] == pytest.approx(error * np.sqrt(800 / draws), nan_ok=True)
     monkeypatch.setattr(exporting, "_enough", lambda run, pairs: enough)
+    monkeypatch.setattr(exporting, "sample", fitted_once)
     doubtful = pytest.warns(UserWarning, match="error of 0.14 in log Z. stanct itself")
     with doubtful if error == 0.5 else contextlib.nullcontext():
         stanct.temper(SOURCE).export(tmp_path, DATA, "joint", seed=1)
@@ -245,6 +259,7 @@ def test_a_kind_with_large_errors_names_one_with_small_errors(
     """It warns, and both scripts say so before they compile."""
     errors = {"joint": 0.03, "extended_hamiltonian": 0.4}
     monkeypatch.setattr(exporting, "_enough", lambda run, pairs: (2500, errors[run.method]))
+    monkeypatch.setattr(exporting, "sample", fitted_once)
     with pytest.warns(UserWarning, match=r'0.4 in log Z.*"joint" promises an error of 0.03'):
         stanct.temper(SOURCE).export(tmp_path, DATA, "extended_hamiltonian", seed=1)
     script = (tmp_path / "run.py").read_text()

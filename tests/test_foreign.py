@@ -491,3 +491,18 @@ def test_packed_files_and_chains_of_different_lengths(
         "39 draws, as chain 2 has no more; without 1 row of no"
         in read_fit(frame, {"x": (2,)}).origin
     )
+
+
+@pytest.mark.parametrize("number", [".iteration", "draw__"])
+def test_rows_of_a_table_are_put_in_order(number: str) -> None:
+    rng = np.random.default_rng(7)
+    chain, own = np.repeat([1, 2], 30), np.tile(np.arange(1, 31), 2)
+    counted = own if number == ".iteration" else np.arange(1, 61)
+    table = pd.DataFrame({".chain": chain, number: counted, "s": rng.standard_normal(60)})
+    mixed = table.iloc[rng.permutation(60)]
+    right = read_fit(table, {"s": ()}).variables["s"]
+    assert np.array_equal(read_fit(mixed, {"s": ()}).variables["s"], right)
+    # Without chains, numbers that come twice order nothing.
+    alone = read_fit(mixed.drop(columns=".chain"), {"s": ()}).variables["s"]
+    kept = mixed["s"] if number == ".iteration" else table["s"]
+    assert np.array_equal(alone[0], kept)

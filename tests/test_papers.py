@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -441,9 +441,15 @@ class Asked:
 
 
 def test_figures_take_the_options_that_they_ask_for(
-    papers: Callable[[str], ModuleType],
+    papers: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of each is complete, and has no other."""
+    untrained = SimpleNamespace(
+        pixels=4,
+        generated=lambda count: (None, np.ones((count, 4))),
+        bounds=lambda images, rng: (np.zeros(len(images)), np.zeros(len(images))),
+    )
+    monkeypatch.setattr(papers("decoders"), "network", lambda folder: untrained)
     for name, item in papers("run").ITEMS.items():
         work = Asked()
         with contextlib.suppress(StoppedError):

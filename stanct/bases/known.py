@@ -89,6 +89,11 @@ class Sought:
         nearly all that was known; None where there was no look.
     around
         How many of the measured modes are wide mass around another, where no ascent ends.
+    named
+        How many components of mixtures that the program names were followed.
+    whole
+        Whether these are Gaussian and explain all that was seen, so that nothing else was looked
+        for.
     """
 
     unseen: float = 1.0
@@ -101,6 +106,8 @@ class Sought:
     particles: int = 0
     settled: bool | None = None
     around: int = 0
+    named: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,21 +33,22 @@ from typing import Any
 import llvmlite.binding
 import numba
 import platformdirs
-from numba.core import cgutils, config, types
+from numba.core import cgutils, config, sigutils, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime.nrt import rtsys
-from numba.core.typing.templates import AttributeTemplate
-from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
+from numba.extending import intrinsic
 
 from stanct.common.arrays import Array
+from stanct.common.records import Lending, Record, recorded
+from stanct.common.records import borrowed as borrowed
 from stanct.common.resources import is_own, make_own_folder
 
 # Machine code of another version is deleted when no process has loaded it for this many days.
 KEPT_DAYS = 30
 # What the key covers beside the files in `kernels/`.
-_OTHERS = "common/compiling.py", "path/meshes.py"
+_OTHERS = "common/compiling.py", "common/records.py", "path/meshes.py"
 
 
 def source_key() -> str | None:
@@ -220,9 +221,13 @@ def is_kept_or_awaited(loop: Any) -> bool:
     return any(FOLDER.glob(f"{name}-*.nbi"))
 
 
-# No loop is handed to compiled code as a value, for which numba would compile a wrapper. What is
-# not said here, a function would take from the first function that calls it.
-_ALL: Any = {"nogil": True, "no_cfunc_wrapper": True, "fastmath": False, "forceinline": False}
+# No loop is handed to compiled code as a value, for which numba would compile a wrapper. Loops have
+# no expressions of whole arrays, which numba would look for to rewrite them. What is not said here,
+# a function would take from the first function that calls it.
+_ALL: Any = {
+    "nogil": True, "no_cfunc_wrapper": True, "no_rewrites": True, "fastmath": False,
+    "forceinline": False,
+}  # fmt: skip
 
 
 class _Loop(CPUDispatcher):
@@ -237,9 +242,15 @@ class _Loop(CPUDispatcher):
         return types.Dispatcher(self._part)
 
     def compile(self, sig: Any) -> Any:
+        kinds, _ = sigutils.normalize_signature(sig)
         # What the compiler makes forms no circles, and looking for them takes a tenth of its time.
         with _without_collection():
-            return super().compile(sig)
+            return super().compile(tuple(recorded(kind) for kind in kinds))
+
+    def add_overload(self, cres: Any) -> None:
+        super().add_overload(cres)
+        given = [kind.kind if isinstance(kind, Record) else kind for kind in cres.signature.args]
+        self._insert([kind._code for kind in given], cres.entry_point)
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -247,7 +258,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
     Only for functions in `kernels/` and `meshes`: the cache key covers no other file.
     """
-    return _kept(_Loop(function, targetoptions={"nopython": True, **_ALL}))
+    return _kept(_Loop(function, None, {"nopython": True, **_ALL}, Lending))
 
 
 def _kept(loop: Any) -> Any:
@@ -406,77 +417,3 @@ def number_below(ascending: Array, value: float, equal: bool) -> int:
         else:
             low = middle + 1
     return low
-
-
-class _Record(types.Type):
-    """A named tuple in memory, of which code holds the address alone."""
-
-    def __init__(self, kind: Any) -> None:
-        self.kind = kind
-        super().__init__(f"Record({kind})")
-
-    def field(self, name: str) -> tuple[int, Any]:
-        """Return the number of a field, and its type: named tuples in records are records."""
-        place = self.kind.fields.index(name)
-        kind = self.kind.types[place]
-        return place, _Record(kind) if isinstance(kind, types.BaseNamedTuple) else kind
-
-
-@register_model(_Record)
-class _RecordModel(models.PrimitiveModel):
-    """The address of a record."""
-
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, manager.lookup(kind.kind).get_value_type().as_pointer())
-
-
-@infer_getattr
-class _RecordFields(AttributeTemplate):
-    key = _Record
-
-    def generic_resolve(self, record: Any, name: str) -> Any:
-        return record.field(name)[1] if name in record.kind.fields else None
-
-
-@lower_getattr_generic(_Record)
-def _field(context: Any, builder: Any, record: Any, address: Any, name: str) -> Any:
-    place, kind = record.field(name)
-    found = cgutils.gep_inbounds(builder, address, 0, place)
-    if isinstance(kind, _Record):
-        return found
-    return _uncounted(context, builder, kind, builder.load(found))
-
-
-def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Code for a value whose arrays and random generators do not know who owns their memory."""
-    if isinstance(kind, types.Array):
-        array = context.make_array(kind)(context, builder, value)
-        array.meminfo = cgutils.get_null_value(array.meminfo.type)
-        array.parent = cgutils.get_null_value(array.parent.type)
-        return array._getvalue()
-    if isinstance(kind, types.NumPyRandomGeneratorType):
-        generator = cgutils.create_struct_proxy(kind)(context, builder, value=value)
-        generator.meminfo = cgutils.get_null_value(generator.meminfo.type)
-        return generator._getvalue()
-    context.nrt.incref(builder, kind, value)
-    return value
-
-
-def _borrowed(_typing: Any, value: Any) -> Any:
-    """A named tuple as a record without counted references; valid while the original lives.
-
-    An array that is taken out of a tuple costs a count of references each time, about 10 ns, and so
-    does each call of a random generator. A loop that begins with this has them for free. A call
-    hands over the address of a record, and a tuple field by field, some hundreds of them.
-    """
-    kind = _Record(value) if isinstance(value, types.BaseNamedTuple) else value
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        if kind is value:
-            return _uncounted(context, builder, value, arguments[0])
-        return cgutils.alloca_once_value(builder, arguments[0])
-
-    return kind(value), generate
-
-
-borrowed: Any = intrinsic(_borrowed)

@@ -76,10 +76,10 @@ def ascend(hill: Hill, vectors: Array, numbers: Array, gradients: int) -> bool:
         numbers[SPENT] += 1
         inside = _look(hill, vectors, numbers)
         gain = numbers[VALUE_THERE] - numbers[VALUE] if inside else -np.inf
-        if gain >= GAIN * numbers[FRACTION] * max(numbers[PROMISED], 0.0):
+        if gain >= 0 and gain >= GAIN * numbers[FRACTION] * numbers[PROMISED]:
             _learn(vectors, numbers)
-            least = LEAST_GAIN * max(abs(numbers[VALUE]), 1.0)
-            if numbers[STEEPEST] < FLAT or (gain <= least and numbers[KNOWN] > 0):
+            little = gain <= LEAST_GAIN or gain <= LEAST_GAIN * abs(numbers[VALUE])
+            if numbers[STEEPEST] < FLAT or (little and numbers[KNOWN] > 0):
                 return True
             _turn(vectors, numbers, hill.longest)
         elif numbers[TRIES] < SHORTENED and numbers[SPENT] > 1:
@@ -110,7 +110,8 @@ def _look(hill: Hill, vectors: Array, numbers: Array) -> bool:
     for i in range(start.size):
         if not math.isfinite(vectors[SLOPE_THERE, i]):
             return False
-        steepest = max(steepest, abs(vectors[SLOPE_THERE, i]))
+        if abs(vectors[SLOPE_THERE, i]) > steepest:
+            steepest = abs(vectors[SLOPE_THERE, i])
     numbers[STEEPEST_THERE] = steepest
     return failed == 0 and math.isfinite(numbers[VALUE_THERE])
 
@@ -144,7 +145,7 @@ def _dot(one: Array, other: Array) -> float:
 @part
 def _learn(vectors: Array, numbers: Array) -> None:
     """Take the trial as the best place, and remember the step."""
-    k = int(numbers[KNOWN]) % MEMORY
+    k = np.int64(numbers[KNOWN]) % MEMORY
     for i in range(vectors.shape[1]):
         slope = vectors[SLOPE_THERE, i]
         vectors[MOVES + k, i] = vectors[TRIAL, i] - vectors[Z, i]
@@ -154,7 +155,7 @@ def _learn(vectors: Array, numbers: Array) -> None:
     numbers[LENGTH] *= numbers[FRACTION]
     change = vectors[CHANGES + k]
     product = _dot(vectors[MOVES + k], change)
-    scale = product / max(_dot(change, change), TINY)
+    scale = product / (_dot(change, change) + TINY)
     if scale > 0 and product > CURVED * numbers[FRACTION] * numbers[PROMISED]:
         numbers[PRODUCTS + k], numbers[SCALE] = product, scale
         numbers[KNOWN] += 1
@@ -168,27 +169,31 @@ def _shorten(numbers: Array, gain: float) -> None:
     """Try a shorter step: to the top of the parabola, if there is one."""
     promised = numbers[FRACTION] * numbers[PROMISED]
     top = 0.5 * promised / (promised - gain) if promised > gain else LONGEST
-    numbers[FRACTION] *= min(max(top, SHORTEST), LONGEST)
+    if top > LONGEST:
+        top = LONGEST
+    numbers[FRACTION] *= top if top > SHORTEST else SHORTEST
     numbers[TRIES] += 1
 
 
 @part
 def _turn(vectors: Array, numbers: Array, longest: float) -> None:
     """Choose the next step by the two loops of L-BFGS, or along the gradient without a memory."""
-    step, known = vectors[STEP], int(numbers[KNOWN])
+    step, known = vectors[STEP], np.int64(numbers[KNOWN])
+    kept = known if known < MEMORY else MEMORY
     for i in range(step.size):
         step[i] = vectors[SLOPE, i]
-    for back in range(min(known, MEMORY)):
+    for back in range(kept):
         k = (known - 1 - back) % MEMORY
         share = _dot(vectors[MOVES + k], step) / numbers[PRODUCTS + k]
         numbers[SHARES + k] = share
         _add(-share, vectors[CHANGES + k], step)
     scale = numbers[SCALE]
     if known == 0:
-        scale = min(1.0, max(numbers[LENGTH], 1.0) / numbers[STEEPEST])
+        length = numbers[LENGTH] if numbers[LENGTH] > 1.0 else 1.0
+        scale = length / numbers[STEEPEST] if length < numbers[STEEPEST] else 1.0
     for i in range(step.size):
         step[i] *= scale
-    for forward in range(max(0, known - MEMORY), known):
+    for forward in range(known - kept, known):
         k = forward % MEMORY
         share = numbers[SHARES + k] - _dot(vectors[CHANGES + k], step) / numbers[PRODUCTS + k]
         _add(share, vectors[MOVES + k], step)

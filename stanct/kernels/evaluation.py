@@ -167,7 +167,8 @@ def evaluated(problem: Problem, z: Array, gradient: Array, value: Array, scratch
     )  # fmt: skip
     if code != 0 or not math.isfinite(value[0]):
         value[0] = -np.inf
-        gradient[:] = 0.0
+        for i in range(dimension):
+            gradient[i] = 0.0
         # A trajectory that ran off to infinity is not the program's fault.
         return REJECTED if math.isfinite(_total(z)) else DIVERGED
     value[0] += problem.added
@@ -244,7 +245,8 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
             total += z[i] * z[i]
         return -0.5 * total - z.size * HALF_LOG_2PI
     top, total = -np.inf, 0.0
-    gradient[:] = 0.0
+    for i in range(z.size):
+        gradient[i] = 0.0
     for k in range(parts.share.size):
         for i in range(z.size):
             centred[i] = z[i] - parts.place[k, i]
@@ -258,14 +260,16 @@ def base_terms(problem: Problem, z: Array, scratch: Scratch) -> float:
         if term > top:
             scale = math.exp(top - term)
             total *= scale
-            gradient *= scale
+            for i in range(z.size):
+                gradient[i] *= scale
             top = term
         weight = math.exp(term - top)
         total += weight
         for i in range(z.size):
             offset[i] *= -weight
         transposed(parts.inverse[k], offset, gradient)
-    gradient /= total
+    for i in range(z.size):
+        gradient[i] /= total
     return top + math.log(total) - z.size * HALF_LOG_2PI
 
 

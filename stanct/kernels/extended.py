@@ -73,7 +73,8 @@ def evaluated_extended(
         total += log_base + height
         if estimated:
             u = abs(w[controls + i])
-            total -= u - 2 * math.log(max(fraction, left))  # of both fractions of the range
+            larger = fraction if fraction > left else left
+            total -= u - 2 * math.log(larger)  # of both fractions of the range
             gradient[controls + i] = slope_of_path
         if beta > 0:  # at β = 0 the target does not count, even where it vanishes
             total -= beta * delta[i]
@@ -81,7 +82,8 @@ def evaluated_extended(
             room[i] = interpolated(knots, bias, beta)[0] - bias[-1]
             if rest > 0:
                 room[i] -= rest * delta[i]
-            top = max(top, room[i])
+            if room[i] > top:
+                top = room[i]
         elif status != OK:
             return -np.inf
     if handover:

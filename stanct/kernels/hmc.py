@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.common.arrays import Array
-from stanct.common.compiling import borrowed, compiled, copy, shared
+from stanct.common.compiling import borrowed, compiled, copy, inlined, shared
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import (
     DIVERGED,
@@ -173,7 +173,7 @@ def transition(
     start = log_tempered(state.value[0], scratch.log_base[0], beta) - kinetic
     kinetic = 0.0
     for i in range(state.z.size):
-        kinetic += 0.5 * scratch.momentum[i] ** 2
+        kinetic += 0.5 * scratch.momentum[i] * scratch.momentum[i]
     end = log_tempered(scratch.value[0], scratch.log_base[1], beta) - kinetic
     gain = end - start
     # A NaN in the gradient shows only here, and makes this comparison fail as it should.
@@ -187,11 +187,17 @@ def transition(
     return probability, OK, gradients
 
 
+@inlined
+def below(place: float, parts: int) -> int:
+    """Return which of so many unit parts a place from 0 on lies in; the last one beyond them."""
+    return np.int64(place) if place < parts else parts - 1
+
+
 @compiled
 def step_at(log_step: Array, beta: float) -> float:
     """Return ε(β) from its table."""
     place = math.sqrt(beta) * (log_step.size - 1)
-    k = min(int(place), log_step.size - 2)
+    k = below(place, log_step.size - 1)
     return math.exp(log_step[k] + (place - k) * (log_step[k + 1] - log_step[k]))
 
 
@@ -199,8 +205,9 @@ def step_at(log_step: Array, beta: float) -> float:
 def learn_step(table: StepTable, beta: float, probability: float, target: float) -> None:
     """Move log ε at the knots next to β towards the target acceptance (Robbins–Monro)."""
     place = math.sqrt(beta) * (table.log_step.size - 1)
-    k = min(int(place), table.log_step.size - 2)
-    for knot, weight in ((k, 1 - (place - k)), (k + 1, place - k)):
+    k = below(place, table.log_step.size - 1)
+    for knot in (k, k + 1):
+        weight = 1 - (place - k) if knot == k else place - k
         table.visits[knot] += weight
         gain = 2.0 * weight / (table.visits[knot] + 10.0) ** 0.6
         table.log_step[knot] += gain * (probability - target)
@@ -224,8 +231,10 @@ def moved(
     """
     moves, table = mover.moves, mover.table
     step = step_at(table.log_step, beta)
-    longest = min(max(2.0 * moves.path_length / step, 1.0), moves.max_steps * 1.0)
-    steps = min(1 + int(longest * rng.random()), moves.max_steps)
+    longest = 2.0 * moves.path_length / step
+    if longest > moves.max_steps:
+        longest = moves.max_steps * 1.0
+    steps = 1 + below((longest if longest > 1 else 1.0) * rng.random(), moves.max_steps)
     short = rng.random() < SHORT_SHARE
     if short:
         step *= SHORTEST ** rng.random()

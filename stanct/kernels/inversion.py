@@ -15,6 +15,8 @@ SMALLEST = 1e-300
 # Where the exponent differs by less over a piece, the difference of the ends' exponentials has too
 # few digits.
 LEVEL = 1e-3
+# A part of a piece that rounds to −1 would have a log of zero.
+LEAST_PART = -1 + 1e-16
 
 
 class BetaLaw(NamedTuple):
@@ -46,7 +48,9 @@ def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
     pieces = knots.size - 1
     top = -np.inf
     for k in range(knots.size):
-        top = max(top, -knots[k] * delta - values[k])
+        height = -knots[k] * delta - values[k]
+        if height > top:
+            top = height
     # The integral of exp over a piece, relative to the height of the top, by its ends.
     start, total = -knots[0] * delta - values[0] - top, 0.0
     low = math.exp(start)
@@ -74,10 +78,13 @@ def draw_beta(delta: float, law: BetaLaw, choose: float, place: float) -> float:
         t = place
     else:
         v = 1 - place if r > 0 else place
-        t = math.log1p(max(v * math.expm1(-abs(r)), -1 + 1e-16)) / -abs(r)
+        part = v * math.expm1(-abs(r))
+        t = math.log1p(part if part > LEAST_PART else LEAST_PART) / -abs(r)
         t = 1 - t if r > 0 else t
-    beta = knots[piece] + width * min(max(t, 0.0), 1.0)
-    return max(beta, SMALLEST) if atom > 0 else beta
+    if t > 1:
+        t = 1.0
+    beta = knots[piece] + width * (t if t > 0 else 0.0)
+    return SMALLEST if atom > 0 and beta < SMALLEST else beta
 
 
 @compiled

@@ -145,8 +145,8 @@ def _copy_point(vectors: Array, scalars: Array, row: int, to: int) -> None:
 
 @inlined
 def _log_add(a: float, b: float) -> float:
-    top = max(a, b)
-    return top if top == -np.inf else top + math.log1p(math.exp(min(a, b) - top))
+    top, low = (a, b) if a > b else (b, a)
+    return top if top == -np.inf else top + math.log1p(math.exp(low - top))
 
 
 @inlined
@@ -188,7 +188,8 @@ def _copy_phase(vectors: Array, row: int, to: int) -> None:
 @inlined
 def _again(span: float) -> float:
     """Return the probability that a step is halved if the energy's range over it is `span`."""
-    return min((span / TOLERANCE) ** 2, 1.0)
+    size = span / TOLERANCE
+    return size * size if abs(size) < 1 else 1.0
 
 
 @part
@@ -212,7 +213,10 @@ def small_steps(
         taken += 1
         if not math.isfinite(energy):
             return -np.inf, np.inf, np.inf, taken
-        low, high = min(low, energy), max(high, energy)
+        if energy < low:
+            low = energy
+        elif energy > high:
+            high = energy
     return log_density, energy, high - low, taken
 
 
@@ -450,7 +454,8 @@ def _go_to(orbit: Orbit, beta: float) -> int:
     if beta == 0.0:
         w[w.size - 1] = -np.inf
         return 0
-    w[w.size - 1] = math.log(beta) - math.log(max(1 - beta, ROUNDED))
+    left = 1 - beta if beta < 1 else ROUNDED
+    w[w.size - 1] = math.log(beta) - math.log(left)
     scalars[STATE, LOG_DENSITY] = evaluated_extended(
         orbit.extended, w, vectors[STATE, GRADIENT], scalars[STATE, DELTA:], orbit.scratch
     )

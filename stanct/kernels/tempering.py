@@ -11,7 +11,7 @@ from stanct.common.arrays import Array
 from stanct.common.compiling import borrowed, compiled, copy
 from stanct.kernels.densities import Problem
 from stanct.kernels.evaluation import DIVERGED, OK, REJECTED, Scratch, State, delta_of
-from stanct.kernels.hmc import Mover, moved, refresh, step_at
+from stanct.kernels.hmc import Mover, below, moved, refresh, step_at
 from stanct.kernels.inversion import BetaLaw, draw_beta, draw_rung
 
 # Acceptances are reported in this many equal bins of β.
@@ -124,7 +124,7 @@ def make_ladder_out(scans: int, rungs: int, dimension: int) -> LadderOut:
 @compiled
 def bin_of(beta: float, bins: Array) -> int:
     """Return the column of `bins`, equal parts of [0, 1], for a transition at β."""
-    return min(int(beta * bins.shape[1]), bins.shape[1] - 1)
+    return below(beta * bins.shape[1], bins.shape[1])
 
 
 @compiled

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from stanct.common.names import METHOD_NAMES
 from stanct.estimates.digits import percent
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
-from stanct.runs.verdicts import Check, check, least, most
+from stanct.runs.verdicts import Check, check, least, mendable, most
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
@@ -34,6 +36,9 @@ MOST_HOLES = 0.01
 # How many errors log Z may be below that of draws in two stages. What misses necks is too low, and
 # the second error leaves few gaps above three for what is off by three of the first.
 BELOW = 2.0
+
+# How many times their range data may lie from zero.
+FAR = 100.0
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
@@ -177,9 +182,6 @@ def origin_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         )  # fmt: skip
 
 
-TWO_STAGES = "Use the default method, which draws in two stages."
-
-
 def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> Iterator[Check]:
     """Check that log Z is not below that of draws in two stages, where the target allows them.
 
@@ -191,14 +193,43 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> Iterator[C
     error = float(np.hypot(evidence.std_error, other["std_error"]))
     below = (other["log_z"] - evidence.log_z) / error if 0 < error < np.inf else 0.0
     refused = other.get("refused", False)
+    named = not refused and not facts.get("steps")
     yield most(
         "two_stages", below, BELOW,
         f"log Z of draws in two stages{', a lower bound as they miss mass,' if refused else ''} is "
         f"{other['log_z']:.3f} ± {other['std_error']:.3f}, and this one is {abs(below):.1f} errors "
         f"{'below' if below > 0 else 'above'}.",
         f"The run may miss necks along {first_few(other['given'])}. "
-        + (MORE if refused or "steps" in facts else TWO_STAGES),
+        + ("Use the default method, which draws in two stages." if named else MORE),
     )  # fmt: skip
+
+
+def centred_first(checks: list[Check], data: str) -> list[Check]:
+    """Checks whose remedies begin with the data that lie far from zero beside their range.
+
+    Of times such as Julian dates, a period or a slope and what goes with it depend on each other by
+    as much. `data` is JSON. Whole numbers may be indices, and are left alone.
+    """
+    failed = [name for name in ("search", *mendable(checks))
+              if any(one.name == name and not one.passed for one in checks)]  # fmt: skip
+    far = [f"`{name}`" for name, v in json.loads(data).items() if _is_far(v)] if failed else []
+    if not far:
+        return checks
+    first = f"Subtract the mean of {first_few(far)}: the data lie far from zero beside their range."
+    return [
+        replace(one, remedy=f"{first} {one.remedy}") if one.name in failed else one
+        for one in checks
+    ]
+
+
+def _is_far(values: Any) -> bool:
+    try:
+        numbers = np.asarray(values, float)
+    except (TypeError, ValueError):
+        return False
+    if numbers.ndim != 1 or numbers.size < 3 or not (numbers % 1).any():
+        return False
+    return bool(0 < FAR * np.ptp(numbers) < abs(numbers.mean()))
 
 
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:

@@ -18,7 +18,7 @@ from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
 from stanct.estimates.naming import Names, listed, place_of, variable
 from stanct.path.base import Base
-from stanct.runs.diagnostics import tails_check
+from stanct.runs.diagnostics import centred_first, tails_check
 from stanct.runs.inference import groups_of
 from stanct.runs.normalised import unchecked
 from stanct.runs.road import Road
@@ -169,7 +169,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
             survey = self.provenance.get("survey")
             modes = surveyed_checks(self.mode_columns, self.lost_remedy, survey)
             checks = *self._program_checks(), *self._checks(), *modes, *tails, *self._beyond()
-            return Checks(meaningful(checks))
+            return Checks(centred_first(meaningful(checks), self.data))
 
     @property
     def road(self) -> Road:

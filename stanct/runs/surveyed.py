@@ -14,6 +14,7 @@ from stanct.estimates.averages import expectation, weighted_quantile
 from stanct.estimates.modes import means_by_mode, mode_columns, mode_shares
 from stanct.estimates.naming import Place, by_interest, label, places_of, variable
 from stanct.estimates.path import Evidence
+from stanct.path.grids import GridsBase
 from stanct.path.product import ProductBase
 from stanct.runs.diagnostics import (
     FOUND_AGAIN,
@@ -327,11 +328,13 @@ def searched(run: Any, *, spikes: bool = True) -> str:
         looked = run.provenance.get("search") is not None
         where = "from random starts for mass where the fit has no draws"
         return f"A search looked {where}." if looked else "No search looked for modes."
-    if isinstance(run.base, ProductBase):
+    if isinstance(run.base, (ProductBase, GridsBase)):
+        in_pairs = isinstance(run.base, GridsBase)
+        but, each = (", but in pairs", "each or each pair") if in_pairs else ("", "each")
         return (
             f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin ended at "
-            "modes where no parameter tells anything of another. So each has a density of its own, "
-            "with all of its modes, and their product has all that these make together."
+            f"modes where no parameter tells anything of another{but}. So {each} has a density of "
+            "its own, with all of its modes, and their product has all that these make together."
         )
     around = facts.get("around", 0)  # a run that an earlier version saved has none
     modes = counted(len(facts["log_evidence"]) - around, "mode")
@@ -343,16 +346,23 @@ def searched(run: Any, *, spikes: bool = True) -> str:
     chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
     of_any, optima = facts.get("unseen_of_any", 0.0), facts.get("optima")
     ended = f"ended at {counted(optima['ends'], 'optimum', 'optima')} and " if optima else ""
-    lighter = of_any > facts["unseen"]
+    lighter, named = of_any > facts["unseen"], facts.get("named", 0)
     light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin of the "
         f"unconstrained space, and around modes, {ended}found {modes} with at least a thousandth "
         "of the largest mass; the chance that one more finds another such mode is "
         f"{chance}{light}. "
+        + (_named(facts) if named else "")
         + ("Wide mass around a mode is one more row of run.modes. " if around else "")
-        + (_finest(facts.get("finest")) if spikes else "")
+        + (_finest(facts.get("finest")) if spikes and not facts.get("whole") else "")
     ).rstrip()
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    whole = bool(facts.get("whole"))
+    rest = " They are Gaussian and explain all that was seen; nothing else was looked for."
+    return f"The {facts['named']} components that the program names were followed.{rest * whole} "
 
 
 def _finest(ratio: float | None) -> str:

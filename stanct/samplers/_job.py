@@ -141,6 +141,10 @@ class Job:
     own_class: str = ""
     two_stages_tried: bool = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.target, ProgramTarget):
+            self.target.density.at_once = self.nuts().threads
+
     @property
     def recipe(self) -> Recipe | None:
         """The makers of the base; None where the user gave one."""

@@ -32,6 +32,7 @@ from stanct.common.seeds import Seeds
 from stanct.common.settings import Flag, Real, Whole
 from stanct.estimates.tours import ENOUGH_TOURS, FEWEST_TOURS
 from stanct.path.base import lent
+from stanct.path.grids import GridsBase
 from stanct.path.mixture import MixtureBase
 from stanct.path.product import ProductBase
 from stanct.runs.tempered import TemperedRun
@@ -302,6 +303,8 @@ def _shape(start: FittedBase) -> str:
         return "your base"
     if isinstance(start.base, ProductBase):
         return "a product with a density for each parameter"
+    if isinstance(start.base, GridsBase):
+        return "a product with a density for each pair of parameters"
     survey = start.survey
     if start.base.is_gaussian:
         if start.separated and survey is not None:
@@ -393,8 +396,13 @@ def _next(done: _Step, why: str, start: FittedBase, first: int, room: float) -> 
     """
     longer = min(LONGER, room)
     two_stages = done.start is not None
-    if isinstance(done.method, Independence) and (
-        done.again or not two_stages or longer < LEAST_LONGER
+    # Only independent draws of a product are to be had.
+    product = isinstance(start.base, ProductBase | GridsBase) and not two_stages
+    longer = 0.0 if product and done.again else longer
+    if (
+        isinstance(done.method, Independence)
+        and not product
+        and (done.again or not two_stages or longer < LEAST_LONGER)
     ):
         return _Step(_JOINT if start.base.is_gaussian else _LADDER, first, why)
     if longer < LEAST_LONGER:

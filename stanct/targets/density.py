@@ -6,6 +6,7 @@ exports, and to which `engines.native` links what a CmdStan compiled.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -29,7 +30,7 @@ from stanct.kernels import SIGNATURE
 from stanct.kernels.points import densities_at, gradients_at, variables_at
 from stanct.stan.program import Program
 from stanct.targets.lending import Shelves
-from stanct.work.interrupts import Pace, end_if_left_behind
+from stanct.work.interrupts import Pace, end_if_left_behind, in_threads
 
 # BridgeStan's `bs_log_density` and `bs_param_unconstrain`; `bs_param_constrain` takes the arguments
 # of `bs_log_density_gradient`. BridgeStan's own methods check and convert every argument, which
@@ -38,6 +39,9 @@ _VALUE = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool, *[ctypes.c_void_p] * 3
 )
 _ON_VALUES = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+
+# Calls for many points are shared out among threads if they take so many seconds.
+LONG = 0.02
 
 
 class Density:
@@ -54,6 +58,9 @@ class Density:
     Log densities raise `KeyboardInterrupt` in a thread that an interrupt or the deadline left
     behind, so that the work of such a thread ends. The function at `address` does not.
     """
+
+    # Threads that share the points of one call, each with a handle of its own.
+    at_once = 1
 
     def __init__(self, recipe: Recipe, model: bridgestan.StanModel | None = None) -> None:
         self.recipe = recipe
@@ -171,8 +178,11 @@ class Density:
         """Return −φ, shape (n,), at the rows of `points`, shape (n, D); −inf where Stan rejects."""
         x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
         values = np.empty(len(x))
-        for part in self._pace.parts(len(x)):
-            densities_at(self._value, self.handle, x[part], values[part])
+
+        def work(own: Density, part: slice) -> None:
+            densities_at(own._value, own.handle, x[part], values[part])
+
+        self._shared_out(len(x), work)
         return np.where(values < np.inf, values + self.constant, -np.inf)
 
     def log_density_gradients(self, points: Array) -> tuple[Array, Array]:
@@ -182,12 +192,30 @@ class Density:
         """
         x = np.ascontiguousarray(points, float).reshape(-1, self.dimension)
         values, gradients = np.empty(len(x)), np.empty_like(x)
-        for part in self._pace.parts(len(x)):
-            gradients_at(
-                self._value_and_gradient, self.handle, x[part], values[part], gradients[part]
-            )
+
+        def work(own: Density, part: slice) -> None:
+            call = own._value_and_gradient
+            gradients_at(call, own.handle, x[part], values[part], gradients[part])
+
+        self._shared_out(len(x), work)
         gradients[~np.isfinite(values)] = 0.0
         return np.where(values < np.inf, values + self.constant, -np.inf), gradients
+
+    def _shared_out(self, count: int, work: Callable[[Density, slice], None]) -> None:
+        """Call `work` with parts of so many points, in threads where they take long."""
+        long = count * self._pace.each >= LONG
+        shares = max(min(self.at_once, count), 1) if long else 1
+
+        def share(k: int) -> None:
+            end = (k + 1) * count // shares
+            with self.borrow() if k else contextlib.nullcontext(self) as own:
+                for part in own._pace.parts(end, k * count // shares):
+                    work(own, part)
+
+        if shares > 1:
+            in_threads(share, shares, shares)
+        else:
+            share(0)
 
     @functools.cached_property
     def _value(self) -> Callable[..., int]:

@@ -102,17 +102,18 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._size = 1
+        self._size, self.each = 1, 0.0  # `each`: seconds that one item took last
 
-    def parts(self, count: int) -> Iterator[slice]:
-        """Yield slices that cover `count` items, for a body that works on one after another."""
-        first = 0
+    def parts(self, count: int, first: int = 0) -> Iterator[slice]:
+        """Yield slices from `first` to `count`, for a body that works on one after another."""
         while first < count:
             end_if_left_behind()
             part = slice(first, min(first + self._size, count))
             begun = time.perf_counter()
             yield part
-            if time.perf_counter() - begun > _AT_ONCE:
+            took = time.perf_counter() - begun
+            self.each = took / (part.stop - first)
+            if took > _AT_ONCE:
                 self._size = 1
             elif part.stop - first == self._size < _MOST_AT_ONCE:
                 self._size *= 2
