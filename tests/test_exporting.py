@@ -152,9 +152,10 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
         x = np.stack([run.variables["mu"], np.log(run.variables["tau"])], axis=-1)
         np.testing.assert_allclose(run.base.unwhiten(run.z), x, rtol=1e-9, atol=1e-9)
     searches = exported.name.startswith(("joint", "pseudo"))
-    assert (run.modes is not None) is searches
-    if searches:  # the modes are those that the short run of the export found
-        assert run.modes["weight"].sum() == pytest.approx(1)
+    modes: Any = run.modes  # those that the short run of the export found
+    assert (modes is not None) is searches
+    if searches:
+        assert modes["weight"].sum() == pytest.approx(1)
         assert "ascents from up to" in searched(run)
     tau = run.expect("tau")
     assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
