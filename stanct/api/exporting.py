@@ -34,6 +34,7 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
 from stanct.runs.verdicts import OF_THE_PROGRAM
+from stanct.samplers._chains import ACCEPT, FROM_PRIOR_ACCEPT
 from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
@@ -56,6 +57,11 @@ TAIL = "pareto_k"
 PILOT_DRAWS, PILOT_WARMUP = 800, 300
 # The base of the extended Hamiltonian where its own promises too little.
 WIDE_BASE = "pilot"
+# What an export from the prior says of a hierarchy that it has in its centred form.
+_NON_CENTRED = (
+    "The prior of a centred hierarchy is a funnel, through which the path leads: pass "
+    "hierarchies='non-centred' to stanct.temper."
+)
 # Draws of the base that tell the share of it at which the density vanishes.
 PROBES = 2000
 # Quantities of the generated program between whose averages log Z lies, without prefix.
@@ -138,14 +144,16 @@ def export(
         target = own
     made = _MAKERS[kind](target, kind, run, copies, seeds)
     if made.doubt:
-        made = replace(made, instead=_instead(target, kind, seeds))
+        made = replace(made, instead=_instead(target, made.target, kind, seeds))
         warnings.warn(made.doubt, stacklevel=3)
     _write(path, made, kind)
     return path
 
 
-def _instead(target: ProgramTarget, kind: str, seeds: Seeds) -> str:
-    """What promises more than a kind of which a short run had failures."""
+def _instead(target: ProgramTarget, sampled: ProgramTarget, kind: str, seeds: Seeds) -> str:
+    """What promises more than a kind of which a short run, in this form, had failures."""
+    if kind == "prior_likelihood" and target.program.ends is None and sampled.written_centred:
+        return _NON_CENTRED
     if kind != "joint" and target.program.ends is None:
         other = _from_base(target, "joint", None, 1, seeds)
         if not other.doubt:
@@ -321,6 +329,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "log_z": "log Z" if target.program.ends is None else "log(Z_1 / Z_0)",
         "prefix": prefix,
         "draws": made.draws,
+        "accept": FROM_PRIOR_ACCEPT if kind == "prior_likelihood" else ACCEPT,
         "starts": bool(made.inits),
         "extended": kind != "density",
         "above": above,

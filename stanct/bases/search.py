@@ -200,7 +200,10 @@ def search(
         if are_all(counted, own, its) and (found := _named(ascents, own, places, max(radii), its)):
             return found
     _searched(ascents, dimension, places if ascents.is_new else ())
-    if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
+    # Thousands of modes in many dimensions are a glass, which no ascents explore.
+    most = 1.0 if dimension <= FEW else THOUSANDS
+    bounded = dimension <= MOST_SCANNED_DIMENSIONS and UNSEEN < ascents.unseen <= most
+    if rough := bounded and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
     for mode in modes:
         mode.afar = mode.seen
