@@ -18,6 +18,7 @@ from targets import TWO_MODES
 from stanct import sample, temper
 from stanct.bases.ascents import MOST_GRADIENTS, MOST_STEPS, Counted, Optimum
 from stanct.bases.fits import fit_base
+from stanct.bases.known import Optima
 from stanct.bases.local import (
     LocalFit,
     distinct_modes,
@@ -53,6 +54,15 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.work.interrupts import heard
 
 Gradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+def test_ascents_of_scans_are_not_counted() -> None:
+    """Draws in heavy tails lead to the mode again; optima count the search's own ascents."""
+    target = target_of("parameters { vector[4] x; } model { x ~ student_t(3, 0, 1); }")
+    found = search(target.density, np.random.SeedSequence(1))
+    optima = Optima.of(found.optima)
+    assert optima is not None and optima.seen.tolist() == [found.ascents]
+    assert found.optima[0].seen > found.ascents
 
 
 def mixture(weights: np.ndarray, places: np.ndarray, scales: np.ndarray) -> Gradient:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import NARROW, density, drawn
+from stanct.estimates.arviz_bridge import density, drawn
 from stanct.estimates.modality import modalities
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.plots.canvas import INK, SECOND
@@ -22,9 +22,8 @@ _TRACE = {"compact": False, **_LAYOUT}
 _POINTS = {"alpha": 0.35, "s": 12, "lw": 0}
 # Words below the picture tell the mean and the intervals.
 _WORDLESS = {"hdi_prob": "hide", "point_estimate": None}
-_POSTERIOR = {**_WORDLESS, "bw": NARROW, "textsize": 10, **_LAYOUT}
-_MARGINALS = {"marginals": True, "marginal_kwargs": {"bw": NARROW}}
-_PAIR = {**_MARGINALS, "textsize": 10, "scatter_kwargs": _POINTS, **_LAYOUT}
+_POSTERIOR = {**_WORDLESS, "textsize": 10, **_LAYOUT}
+_PAIR = {"marginals": True, "textsize": 10, "scatter_kwargs": _POINTS, **_LAYOUT}
 FUNCTIONS: dict[str, tuple[str, dict[str, Any], str]] = {  # of ArviZ 0.x with options, and of 1.x
     "trace": ("plot_trace", _TRACE, "plot_trace_dist"),
     "pair": ("plot_pair", _PAIR, "plot_pair"),
@@ -73,24 +72,37 @@ def picture_of(kind: str, run: Run, names: Names = None, **options: Any) -> Any:
         if options.keys() & {*_WORDLESS, "multimodal"}:
             usual = {name: value for name, value in usual.items() if name not in _WORDLESS}
     axes = drawn(old, usual, new, draws, options)
-    if kind == "trace" and not options:
-        _narrowed(axes, draws)
-    elif kind == "posterior" and usual.keys() >= _WORDLESS.keys():
+    if not options:
+        _narrowed(kind, axes, draws)
+    if kind == "posterior" and usual.keys() >= _WORDLESS.keys():
         _worded(axes, draws)
     return axes
 
 
-def _narrowed(axes: Any, draws: Mapping[str, Array]) -> None:
-    """Redraw the densities in ArviZ's traces, which are as wide as the distance of modes."""
-    if np.shape(axes) != (len(draws), 2):  # not those of ArviZ 0.x
+def _narrowed(kind: str, axes: Any, draws: Mapping[str, Array]) -> None:
+    """Redraw ArviZ's densities of scalars with humps, which are as wide as these lie apart."""
+    grid, count = np.asarray(axes, object), len(draws)
+    shape = {"trace": (count, 2), "pair": (count, count)}.get(kind)
+    if shape is not None and grid.shape != shape:  # not the axes of ArviZ 0.x
         return
-    for (left, _), values in zip(axes, draws.values(), strict=True):
-        if len(left.lines) == len(values):
-            for line, chain in zip(left.lines, values, strict=True):
-                line.set_data(*density(chain))
-            left.relim()
-            left.autoscale()
-    axes[-1, 1].set_xlabel("draw")
+    if kind == "trace":
+        grid[-1, 1].set_xlabel("draw")
+    own = {"trace": lambda: grid[:, 0], "pair": grid.diagonal}.get(kind, grid.ravel)()
+    for panel, values in zip(own, draws.values(), strict=False):
+        if not isinstance(panel, Axes) or not _has_humps(values):
+            continue
+        parts = values if kind == "trace" else [values]
+        if len(panel.lines) == len(parts):
+            for line, part in zip(panel.lines, parts, strict=True):
+                line.set_data(*density(part))
+            panel.relim()
+            panel.autoscale()
+
+
+def _has_humps(values: Array) -> bool:
+    """Whether the dip test finds several humps in equally weighted draws, (chains, draws)."""
+    (test,) = modalities({"": values}, np.zeros(values.shape), {"": np.array(values.size)}, [""])
+    return test.is_multimodal
 
 
 def _worded(axes: Any, draws: Mapping[str, Array]) -> None:
@@ -115,8 +127,7 @@ def highest_density(values: Array, probability: float) -> list[tuple[float, floa
     draws).
     """
     flat, count = np.sort(values, axis=None), values.size
-    (test,) = modalities({"": values}, np.zeros(values.shape), {"": np.array(count)}, [""])
-    if not test.is_multimodal:
+    if not _has_humps(values):
         within = int(np.ceil(probability * count)) - 1
         first = int((flat[within:] - flat[: count - within]).argmin())
         return [(float(flat[first]), float(flat[first + within]))]
