@@ -244,3 +244,16 @@ def test_a_name_may_follow_its_type_at_once(space: str) -> None:
     program = Program.from_source(source.replace("_", space).replace("covariance", "cov_matrix"))
     for kind in KINDS:
         assert stanli.stan_to_mir(generate(program, kind))
+
+
+def test_lines_of_a_scalar_that_is_kept_move_together() -> None:
+    source = """data { int N; vector[N] y; } parameters { real mu; } model {
+  for (n in 1 : N) {
+    target += log_mix(0.3, normal_lpdf(y[n] | mu, 1),
+                      normal_lpdf(y[n] | -mu, 1));
+  }
+}"""
+    code = generate(Program.from_source(source), "joint")
+    first = code[code.index("      ct_each1[n] = ") :].split("\n")[:2]
+    assert first[1].index("normal_lpdf") == first[0].index("0.3")
+    assert "    ct_log_p += sum(ct_each1);\n" in code

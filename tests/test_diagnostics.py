@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from conftest import SEED, target_of
+from runs import far_run
 from sampled import sampled
 from targets import LINE, TWO_MODES
 
@@ -14,6 +16,7 @@ from stanct.path.gaussian import GaussianBase
 from stanct.runs.diagnostics import Check, refit
 from stanct.runs.path_checks import base_check, round_trips
 from stanct.runs.tempered import TemperedRun
+from stanct.runs.verdicts import failures
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +140,23 @@ def test_chains_that_never_came_back_are_told_what_it_takes(
 def test_the_verdict_tells_the_bound_of_a_check_of_ones_own(value: float, bound: str) -> None:
     assert Check("own", value, 2.0, True, "", "").bound == bound
     assert Check("own", value, 2.0, False, "", "").bound != bound
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ([2455000.5, 2455010.25, 2455031.5], True),
+        ([0.5, 10.25, 31.5], False),
+        ([100001, 100002, 100003], False),  # indices
+        ([7.5, 7.5, 7.5], False),
+    ],
+)
+def test_remedies_begin_with_data_far_from_zero(
+    times: list[float], said: bool, run: TemperedRun
+) -> None:
+    bad = far_run()
+    dated = changed(bad, data=json.dumps({**json.loads(bad.data), "t": times}))
+    failed = failures(dated.diagnostics)
+    assert failed and failed[0].remedy.startswith("Subtract the mean of `t`") is said
+    dated = changed(run, data=json.dumps({**json.loads(run.data), "t": times}))
+    assert dated.diagnostics == run.diagnostics

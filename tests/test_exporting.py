@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import cmdstanpy
 import numpy as np
@@ -26,6 +26,7 @@ from stanct.api import exporting, sampling
 from stanct.api.exporting import PAIRS
 from stanct.cli.main import main
 from stanct.engines.homes import Home
+from stanct.runs.surveyed import searched
 
 SOURCE = """
 data {
@@ -150,6 +151,12 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
         assert run.base is not None
         x = np.stack([run.variables["mu"], np.log(run.variables["tau"])], axis=-1)
         np.testing.assert_allclose(run.base.unwhiten(run.z), x, rtol=1e-9, atol=1e-9)
+    searches = not exported.name.startswith("extended")
+    modes: Any = run.modes  # those that the short run of the export found
+    assert (modes is not None) is searches
+    if searches:
+        assert modes["weight"].sum() == pytest.approx(1)
+        assert "ascents from up to" in searched(run)
     tau = run.expect("tau")
     assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
     assert "log Z" in str(run.report())
@@ -261,6 +268,23 @@ def test_a_kind_with_large_errors_names_one_with_small_errors(
     compile(script, "run.py", "exec")
     script = (tmp_path / "run.R").read_text()
     assert 0 < script.index("promises") < script.index("cmdstan_model(")
+
+
+@pytest.mark.parametrize("form", ["as written", "auto"])
+def test_a_centred_prior_is_named(
+    form: Literal["as written", "auto"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path from the prior leads through its funnel, unless the form is chosen for it."""
+    source = """
+    data { int J; vector[J] y; }
+    parameters { real<lower=0> tau; vector[J] theta; }
+    model { tau ~ normal(0, 1); theta ~ normal(0, tau); y ~ normal(theta, 1); }"""
+    monkeypatch.setattr(exporting, "_enough", lambda run, pairs: (2500, 0.4))
+    told = "hierarchies='non-centred'" if form == "as written" else "stanct itself samples"
+    with pytest.warns(UserWarning, match=told):
+        model = stanct.temper(source, hierarchies=form)
+        model.export(tmp_path, {"J": 3, "y": [0.5, 1, 2]}, "prior_likelihood", seed=1)
+    assert told in (tmp_path / "README.md").read_text()
 
 
 def test_the_better_of_two_bases_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

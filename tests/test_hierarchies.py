@@ -329,6 +329,16 @@ def test_pilots_choose_the_form(noise: float, changed: list[str], written: Path,
     assert tau.std_error < 0.03 and abs(tau.value - mean) < 4 * tau.std_error
 
 
+def test_a_path_from_the_prior_begins_without_a_funnel(written: Path) -> None:
+    """Strong data ask for the centred form, whose prior is a funnel."""
+    data, _, _ = groups(0.05)
+    method = stanct.PowerPosterior(rungs=3)
+    run = stanct.temper(written).sample(
+        data, method, chains=2, warmup=150, draws=50, seed=1, progress=False
+    )
+    assert run.provenance["reparametrised"] == ["theta"]
+
+
 @LONG
 def test_the_other_form_by_name(written: Path, seed: int) -> None:
     data, log_z, _ = groups(1.5)

@@ -151,16 +151,19 @@ def test_round_trips_of_the_warm_up_do_not_count() -> None:
     assert line_run("parallel_tempering", draws=600, warmup=600).round_trips.min() > 2 * most
 
 
-def test_a_new_base_leaves_every_rung_where_it_is(rng: np.random.Generator) -> None:
+def test_a_new_base_leaves_every_rung_where_it_is(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = GaussianBase(np.array([1.0, 2.0]), np.array([[2.0, 0.0], [1.0, 3.0]]))
     new = GaussianBase(np.array([-1.0, 0.5]), np.array([[0.5, 0.0], [-1.0, 2.0]]))
-    z, placed = rng.standard_normal((5, 2)), list[Any]()
-    member: Any = SimpleNamespace(inside=lambda: z, place=lambda *given: placed.append(given))
+    z = rng.standard_normal((5, 2))
+    member: Any = SimpleNamespace(inside=lambda: z)
+    monkeypatch.setattr("stanct.samplers.parallel_tempering._placed", lambda *given: given)
     job: Any = SimpleNamespace(density="density")
     method: Any = None
     ladders = _Ladders(job, method, old, np.linspace(0, 1, 5), [member])
     ladders.rebase(new)
-    ((density, base, moved),) = placed
+    density, base, moved = member.rungs
     assert (density, base, ladders.base) == ("density", new, new)
     np.testing.assert_allclose(new.unwhiten(moved), old.unwhiten(z), rtol=1e-12)
 
@@ -245,7 +248,8 @@ def test_particles_start_down_from_draws_of_the_target() -> None:
     """Between two starts the state moves at β = 1, so that its variance stays the target's, ¼."""
     target = target_of("parameters { real x; } model { x ~ normal(0, 0.5); }")
     base = GaussianBase(np.zeros(1), np.eye(1))
-    down = Down(target.density.borrow, base, np.array([0.0, 1.0]), AIS().moves(learn=False), 1)
+    moves = AIS().moves(learn=False)
+    down = Down(target.density.borrow, base, np.array([0.0, 1.0]), moves, 1, False)
     stream = Stream.start(np.random.SeedSequence(7), 1)
     stream.state = kernels.make_state(make_problem(target.density, base), np.array([0.3]))
     starts = np.empty(1500)

@@ -828,6 +828,9 @@ def test_a_constant_counts_where_its_value_is_what_is_missing(case: str) -> None
     assert (omissions(written) == ()) is (abs(log_z(written)) < NEAR)
 
 
+IN_ORDER = "real<lower=0, upper=3> x; real<lower=x, upper=3> y;"
+
+
 @pytest.mark.parametrize(
     ("declared", "model", "kinds"),
     [
@@ -852,6 +855,11 @@ def test_a_constant_counts_where_its_value_is_what_is_missing(case: str) -> None
         ("vector<lower=0>[2] x;",
          "x ~ multi_normal(zeros_vector(2), identity_matrix(2)); target += 2 * log(2);",
          ["missing_constant"]),
+        # Parameters in order are bounds of each other, and have one volume together.
+        (IN_ORDER, "target += log(2) - 2 * log(3);", ["missing_constant"]),
+        (IN_ORDER, "x ~ uniform(0, 3); y ~ uniform(0, 3); target += log(2);",
+         ["missing_constant"]),
+        (IN_ORDER, "x ~ uniform(0, 3); y ~ uniform(0, 3);", ["half_prior"]),
     ],
 )  # fmt: skip
 def test_constants_whose_values_the_text_does_not_tell(

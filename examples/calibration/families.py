@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grouped
 import latent
+import many
 import modal
 import numpy as np
 import periods
@@ -23,6 +24,8 @@ from target import FAMILIES, Target
 ROOT = Path(__file__).resolve().parents[2]
 # Importing these modules enters their families in `FAMILIES`.
 MODULES = (grouped, latent, modal, periods, shaped, regressed)
+# The families of `FAMILIES` and those that are run only where they are named.
+BY_NAME = FAMILIES | many.MANY
 # A target less exact than this would show errors of its family, not of a sampler. If so many draws
 # in a row are, the family is at fault.
 LEAST_EXACT, MOST_DRAWN = 5e-3, 4
@@ -48,7 +51,7 @@ def drawn(name: str, seed: int) -> Target:
     why = ""
     for _ in range(MOST_DRAWN):
         try:
-            target = FAMILIES[name](rng)
+            target = BY_NAME[name](rng)
         except ArithmeticError as failure:
             why = f"has no exact answer, because {failure}"
             continue

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import plants
 import scoring
-from families import FAMILIES, FIXED, drawn
+from families import BY_NAME, FAMILIES, FIXED, drawn
 from scoring import Limits, Row
 from tqdm import tqdm
 
@@ -172,7 +172,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Calibration of stanct's error bars.")
     add = parser.add_argument
     add("--methods", nargs="+", choices=METHODS, default=["default"])
-    add("--families", nargs="+", choices=[*FAMILIES, *FIXED], help="all random ones by default")
+    add("--families", nargs="+", choices=[*BY_NAME, *FIXED], help="all of FAMILIES by default")
     add("--repeats", type=int, help="targets of each family; 8 by default")
     add("--first", type=int, help="seed of the first repetition; by default one nobody has seen")
     add("--quick", action="store_true", help="few families and short runs")

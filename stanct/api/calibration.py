@@ -161,7 +161,7 @@ def _check_simulated(
         first = chosen.index(k) if k in chosen else 0
         model, (data, truth) = models[name][0], drawn[first]
         made = f"the simulator of {names[chosen[first]]!r}"
-        declared = {one.name for one in getattr(getattr(model, "program", None), "data", ())}
+        declared = {one.name for one in model.program.data}
         if declared & set(truth):
             raise SamplingError(
                 f"Data set {first} of {made}: {', '.join(sorted(declared & set(truth)))} of the "

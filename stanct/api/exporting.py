@@ -34,6 +34,7 @@ from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.tempered import TemperedRun
 from stanct.runs.verdicts import OF_THE_PROGRAM
+from stanct.samplers._chains import ACCEPT, FROM_PRIOR_ACCEPT
 from stanct.samplers._copies import prior_by_speed
 from stanct.samplers._coupled import FromPrior, OnPlateau, Places
 from stanct.samplers._nuts import control_of, generated_program
@@ -56,6 +57,11 @@ TAIL = "pareto_k"
 PILOT_DRAWS, PILOT_WARMUP = 800, 300
 # The base of the extended Hamiltonian where its own promises too little.
 WIDE_BASE = "pilot"
+# What an export from the prior says of a hierarchy that it has in its centred form.
+_NON_CENTRED = (
+    "The prior of a centred hierarchy is a funnel, through which the path leads: pass "
+    "hierarchies='non-centred' to stanct.temper."
+)
 # Draws of the base that tell the share of it at which the density vanishes.
 PROBES = 2000
 # Quantities of the generated program between whose averages log Z lies, without prefix.
@@ -86,6 +92,8 @@ class Exported:
         Checks that failed in the run that fitted base and bias.
     instead
         What promises more, in a sentence.
+    survey
+        The record of the modes that the run's search found, or of none.
     """
 
     target: ProgramTarget
@@ -98,6 +106,7 @@ class Exported:
     error: float = math.nan
     failed: tuple[str, ...] = ()
     instead: str = ""
+    survey: Mapping[str, Any] | None = None
 
     @property
     def doubt(self) -> str:
@@ -135,14 +144,16 @@ def export(
         target = own
     made = _MAKERS[kind](target, kind, run, copies, seeds)
     if made.doubt:
-        made = replace(made, instead=_instead(target, kind, seeds))
+        made = replace(made, instead=_instead(target, made.target, kind, seeds))
         warnings.warn(made.doubt, stacklevel=3)
     _write(path, made, kind)
     return path
 
 
-def _instead(target: ProgramTarget, kind: str, seeds: Seeds) -> str:
-    """What promises more than a kind of which a short run had failures."""
+def _instead(target: ProgramTarget, sampled: ProgramTarget, kind: str, seeds: Seeds) -> str:
+    """What promises more than a kind of which a short run, in this form, had failures."""
+    if kind == "prior_likelihood" and target.program.ends is None and sampled.written_centred:
+        return _NON_CENTRED
     if kind != "joint" and target.program.ends is None:
         other = _from_base(target, "joint", None, 1, seeds)
         if not other.doubt:
@@ -179,7 +190,16 @@ def _from_base(
     inits = [values_at(place, shapes) for place in places]
     found = _enough(fitted, _pairs(fitted)) if kind == "joint" else (DRAWS, math.nan)
     why = why if share < 1 else ""
-    return Exported(target, program, inits, math.log(share), why, 0.0, *found, _failed(fitted))
+    return Exported(
+        target, program, inits, math.log(share), why, 0.0, *found, _failed(fitted),
+        survey=_surveyed(fitted, run),
+    )  # fmt: skip
+
+
+def _surveyed(fitted: Run, run: Run | None) -> Mapping[str, Any] | None:
+    """The modes that the search of a fit found, or that of the run from which its base comes."""
+    given = None if run is None else run.provenance.get("survey")
+    return fitted.provenance.get("survey", given)
 
 
 def _pairs(run: TemperedRun) -> PairEstimator:
@@ -283,6 +303,7 @@ def _coupled(
         mass_error,
         *_enough(fitted, fitted.estimator),
         _failed(fitted),
+        survey=_surveyed(fitted, run),
     )
 
 
@@ -308,6 +329,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "log_z": "log Z" if target.program.ends is None else "log(Z_1 / Z_0)",
         "prefix": prefix,
         "draws": made.draws,
+        "accept": FROM_PRIOR_ACCEPT if kind == "prior_likelihood" else ACCEPT,
         "starts": bool(made.inits),
         "extended": kind != "density",
         "above": above,
@@ -322,6 +344,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
     }
     record = {"format": FORMAT, "kind": kind, "target": target.record()}
     record |= {"log_prior_mass": made.constant, "log_prior_mass_error": made.constant_error}
+    record |= {"survey": made.survey}
     files = {
         values["program"]: source,
         "data.json": made.recipe.data,

@@ -54,7 +54,10 @@ SINGLE = ("executor", "checkpoint", "store", "progress", "seed", "threads")
 
 
 class Model(Protocol):
-    """What makes targets of data, such as a `TemperedModel`; it can be sent to workers."""
+    """A `TemperedModel`; it can be sent to workers."""
+
+    @property
+    def program(self) -> Program: ...
 
     def target(self, data: Any) -> ProgramTarget: ...
 
@@ -212,8 +215,7 @@ def sample_many(
     if not complete:
         own = None if isinstance(executor, str) else running
         warnings.warn(_stopped(len(rows), own, folder is not None), stacklevel=2)
-    of = str(getattr(getattr(model, "program", None), "label", "model"))
-    return Many(table_of(rows), journal.seed, complete, of)
+    return Many(table_of(rows), journal.seed, complete, model.program.label)
 
 
 def _order(datasets: Mapping[str, Any] | Iterable[Any]) -> dict[str, None]:
@@ -244,7 +246,7 @@ def _check_datasets(model: Model, datasets: Any) -> None:
         )
     if not isinstance(datasets, Mapping):
         return
-    declared = {one.name for one in getattr(getattr(model, "program", None), "data", ())}
+    declared = {one.name for one in model.program.data}
     for name, data in datasets.items():
         _check_name(str(name))
         if name in declared and not (data is None or isinstance(data, DATA)):
@@ -256,12 +258,10 @@ def _check_datasets(model: Model, datasets: Any) -> None:
 
 def _check_variables(model: Model, variables: Sequence[str]) -> None:
     """Refuse names of variables that the program does not have."""
-    program = getattr(model, "program", None)
-    if isinstance(program, Program):
-        known = sorted({*program.parameter_names, *program.derived_names})
-        for name in variables:
-            if str(name).split(":")[0] not in known:
-                refuse_unknown("variable", str(name), known)
+    known = sorted({*model.program.parameter_names, *model.program.derived_names})
+    for name in variables:
+        if str(name).split(":")[0] not in known:
+            refuse_unknown("variable", str(name), known)
 
 
 def _unfinished(
@@ -313,10 +313,8 @@ def _identity(
 ) -> dict[str, Any]:
     """What must be equal in a call that goes on with a folder."""
     named = method if isinstance(method, str) else {method.name: method.record()}
-    program = getattr(model, "program", None)
-    text = getattr(program, "source", repr(model))
     return {
-        "program": hashlib.sha256(text.encode()).hexdigest(),
+        "program": hashlib.sha256(model.program.source.encode()).hexdigest(),
         "method": json.loads(json.dumps(named)),
         "options": {name: repr(value) for name, value in sorted(options.items())},
         "variables": list(variables),

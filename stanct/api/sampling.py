@@ -140,7 +140,7 @@ def sample(
             Seeds(execution.seed),
             own_class="" if chosen.is_built_in else type(chosen).__qualname__,
         )
-        run = chosen.run(job.in_best_form())
+        run = chosen.run(job.in_best_form(from_prior=chosen.from_prior))
         if execution.store is not None and not run.ended_early:
             execution.complete(run.z)
             run = run.stored(execution.store)

@@ -6,7 +6,8 @@ Where an ascent ends, Newton steps and the exact curvature give a Laplace approx
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,6 +49,7 @@ class Optimum:
     value: float
     precision: Array
     seen: int = 1
+    afar: int = 0  # ascents of the search's own that ended there, without those from scans
     scanned: bool = False  # whether a scan led there, and no ascent from afar
     particles: int = 0  # annealed particles that ended there
 
@@ -158,6 +160,15 @@ class Counted:
         self.spent += int(numbers[SPENT])
         moved = root[0] * vectors[Z] if len(root) == 1 else root @ vectors[Z]
         return start + moved, float(numbers[VALUE]) + self._density.constant
+
+
+@contextmanager
+def uncounted(modes: list[Optimum]) -> Iterator[None]:
+    """Ascents of the body leave `Optimum.seen` as it is: it counts those from anywhere."""
+    before = {id(one): one.seen for one in modes}
+    yield
+    for one in modes:
+        one.seen = before.get(id(one), 0)
 
 
 def climb(

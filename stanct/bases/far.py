@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height, uncounted
 from stanct.bases.local import ENCLOSED
 from stanct.bases.rough import those_that_count
 from stanct.bases.score import EXPLAINED, unexplained
@@ -58,14 +58,14 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
     Where known modes are the whole target, draws count as particles that ended at the mode which
     dominates there. No ascent of these counts as one from anywhere (`Optimum.seen`).
     """
-    seen = {id(one): one.seen for one in modes}
     effort = counted.scans / SCANS
     count, last, made, sees = int(FIRST * effort), int(LAST * effort), 0, False
     while True:
         before = len(modes)
         x = _drawn(modes, count, rng)
         values = counted.log_densities(x)
-        known, heights = _climbed(counted, modes, x, values)
+        with uncounted(modes):
+            known, heights = _climbed(counted, modes, x, values)
         explained = np.asarray(log_sum_exp(heights, axis=0))
         made += count
         whole = bool(np.mean(unexplained(values, explained)) <= 1 - WHOLE)
@@ -76,8 +76,6 @@ def looked_far(counted: Counted, modes: list[Optimum], rng: np.random.Generator)
             if sees or count == last:
                 break
             count = min(2 * count, last)
-    for one in modes:
-        one.seen = seen.get(id(one), 0)
     if whole:
         hits = np.bincount(heights.argmax(axis=0), minlength=len(known))
         for one, times in zip(known, hits.tolist(), strict=True):

@@ -89,6 +89,11 @@ class Sought:
         nearly all that was known; None where there was no look.
     around
         How many of the measured modes are wide mass around another, where no ascent ends.
+    named
+        How many components of mixtures that the program names were followed.
+    whole
+        Whether these are Gaussian and explain all that was seen, so that nothing else was looked
+        for.
     """
 
     unseen: float = 1.0
@@ -101,6 +106,8 @@ class Sought:
     particles: int = 0
     settled: bool | None = None
     around: int = 0
+    named: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,7 @@ class Optima:
     log_density, log_mass : shape (N,)
         Their log densities, and the log masses of these Gaussians, natural logs.
     seen : shape (N,)
-        How many ascents ended at each.
+        How many of the search's ascents ended at each, 0 where only scans or particles did.
     ends
         Number of all optima.
     """
@@ -156,7 +163,7 @@ class Optima:
             np.array([np.linalg.norm(one.root, axis=1) for one in best]),
             np.array([one.value for one in best]),
             np.array([one.log_mass for one in best]),
-            np.array([one.seen for one in best]),
+            np.array([one.afar for one in best]),
             len(found),
         )
 

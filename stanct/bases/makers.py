@@ -1,4 +1,4 @@
-"""Makers of a base in place of the modes: scouts, products, and what is simple given a few."""
+"""Makers of a base in place of the modes: scouts, and what is simple given a few."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.known import Modes, Sought, Survey
-from stanct.bases.local import LocalFit
 from stanct.bases.loop import Maker, Proposal, State
-from stanct.bases.nested import COUPLED, Nested, find_nested
-from stanct.bases.score import SCORED, Score, unexplained
+from stanct.bases.nested import Nested, find_nested
+from stanct.bases.score import unexplained
 from stanct.bases.scouts import Scouts, annealed_scouts
-from stanct.common.arrays import Array
 from stanct.common.settings import Real, Whole
 from stanct.path.base import Base, lent
-from stanct.path.conditional import Slices
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
 from stanct.path.nested import NestedBase
-from stanct.path.product import ProductBase
-from stanct.path.profiles import profiles
-from stanct.targets.protocols import SampledDensity
 from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
 
@@ -87,96 +80,6 @@ class Given(Maker):
             gradients=found.gradients + round(base.gradients * len(x)),
             evaluations=found.evaluations + len(x),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Products(Maker):
-    """A product of densities of single coordinates, where none is coupled with another.
-
-    Wells on many lines make thousands of modes, and two on each line. Some dozens of gradients tell
-    all densities at once.
-
-    Attributes
-    ----------
-    fewest
-        Modes at which ascents ended, at least. Fewer are measured one by one.
-    looked_at
-        Modes whose second derivatives tell at once that coordinates are coupled.
-    crossed
-        Pairs of points of which half of the coordinates are exchanged. Of independent coordinates,
-        the sum of both log densities stays.
-    exact
-        How nearly, relative to the log densities.
-    fine
-        As in `profiles`.
-    kept
-        Modes that are kept for the survey, at most.
-    """
-
-    name: ClassVar[str] = "products"
-    judged: ClassVar[bool] = False
-
-    fewest: Annotated[int, Whole(2)] = 4
-    looked_at: Annotated[int, Whole(1)] = 20
-    crossed: Annotated[int, Whole(1)] = 40
-    exact: Annotated[float, Real(0)] = 1e-9
-    fine: Annotated[float, Real(0)] = 0.05
-    kept: Annotated[int, Whole(1)] = 50
-
-    def applies(self, state: State) -> bool:
-        optima = state.search.optima
-        if state.instead is not None or len(optima) < self.fewest or state.search.dimension < 2:
-            return False
-        precision = np.abs([one.precision for one in optima[: self.looked_at]])
-        own = np.sqrt(np.diagonal(precision, axis1=1, axis2=2))
-        coupled = precision > COUPLED * own[:, None] * own[..., None]
-        return int(coupled.sum()) == own.size
-
-    def make(self, state: State) -> Proposal:
-        density, looked = state.target.density, state.search
-        rng = np.random.default_rng(state.seeds.nested)
-        points = np.concatenate([one.fit(rng).points[:2] for one in looked.optima])
-        evaluations = 4 * self.crossed
-        if not self._are_independent(density, points, rng):
-            return Proposal(evaluations=evaluations, said="coordinates are coupled")
-        slices = Slices(density.log_density_gradients, np.zeros(points.shape[1], bool))
-        centre, unit = np.median(points, axis=0), points.std(axis=0)
-        found = profiles(slices.slopes, np.zeros((1, 0)), centre, unit, fine=self.fine)
-        base, log_z = ProductBase.of(found), float(found.log_mass[0])
-        score = Score.by_draws(base, state.target, state.seeds.score)
-        evaluations += SCORED + len(points)
-        missed = unexplained(density.log_densities(points), base.log_density(points), log_z).any()
-        if missed or not state.recipe.believes(score):
-            said = f"refused: {score.even:.0%} of draws count"
-            return Proposal(gradients=slices.spent, evaluations=evaluations, said=said)
-        return Proposal(
-            instead=(base, log_z),
-            known={"survey": self._survey(state, looked.fits[: self.kept])},
-            gradients=slices.spent,
-            evaluations=evaluations,
-            made=len(looked.fits),
-            said="all parameters are independent",
-        )
-
-    def _are_independent(
-        self, density: SampledDensity, points: Array, rng: np.random.Generator
-    ) -> bool:
-        """Whether crossed points have the log densities of a product."""
-        one, other = (points[rng.integers(len(points), size=self.crossed)] for _ in range(2))
-        swapped = rng.random(one.shape) < 0.5
-        at = [one, other, np.where(swapped, other, one), np.where(swapped, one, other)]
-        values = np.array([density.log_densities(x) for x in at])
-        apart = np.abs(values[0] + values[1] - values[2] - values[3])
-        return bool(np.all(apart <= self.exact * np.abs(values).sum(axis=0)))
-
-    def _survey(self, state: State, fits: tuple[LocalFit, ...]) -> Survey:
-        """The survey of the best modes."""
-        looked = state.search
-        sought = Sought(
-            unseen=looked.unseen, starts=looked.ascents, radius=looked.radius,
-            finest=looked.finest, complete=True, unseen_of_any=looked.unseen,
-        )  # fmt: skip
-        return Survey.of(Modes(fits, sought=sought))
 
 
 @dataclass(frozen=True, kw_only=True)

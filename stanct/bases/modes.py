@@ -78,6 +78,7 @@ class Ascents(Maker):
             radius=hints.radius,
             reach=max(hints.radius or 0.0, reach_of(state.target)),
             places=hints.places,
+            named=state.target.one_component,
             effort=state.purse.may_spend(self.share) / MOST_GRADIENTS,
             most_rough=int(state.purse.may_spend(self.rough)),
             scan=self.scan,
@@ -92,6 +93,7 @@ class Ascents(Maker):
             made=len(looked.fits),
             said=f"{looked.ascents} of {looked.ascents + looked.astray} ascents ended at "
             f"{counted(looked.ends, 'optimum', 'optima')}"
+            + (f"; {looked.named} components followed" if looked.named else "")
             + "".join(_of_init(*one) for one in enumerate(looked.below, 1)),
         )
 
@@ -124,6 +126,11 @@ class Curvature(Maker):
         few = most_pilots(target.density.dimension)
         if looked.has_thousands:
             return Proposal(known={"others": looked.fits[:few]}, said="thousands of modes")
+        if looked.whole:
+            return Proposal(
+                known={"near": looked.fits}, made=len(looked.fits),
+                said="Gaussian components that the program names explain all that was seen",
+            )  # fmt: skip
         most = state.purse.may_spend(self.share)
         children = state.seeds.particles.spawn(len(looked.fits))
         state.bar.phase(len(looked.fits), "mode")
@@ -281,7 +288,8 @@ class Pilots(Maker):
             if fit.log_evidence > floor
         ]
         if looked.ascents:
-            unseen = sum(seen == 1 for _, seen in known) / looked.ascents
+            once = sum(seen == 1 for _, seen in known) / looked.ascents
+            unseen = looked.unseen if looked.whole else once
         # In many dimensions a mode that was reached only once stands for many. Of Boltzmann
         # machines with 28 units, mixtures of all that were found lacked up to two thirds of the
         # mass.
@@ -307,7 +315,7 @@ class Pilots(Maker):
             Sought(
                 unseen=unseen, starts=looked.ascents, radius=looked.radius, finest=looked.finest,
                 complete=likely and all_measured, unseen_of_any=looked.unseen, again=looked.again,
-                particles=looked.particles, settled=settled,
+                particles=looked.particles, settled=settled, named=looked.named, whole=looked.whole,
                 around=min(sum(fit.around for fit in fits), len(fits) - 1),
             ),
         )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from stanct.bases.ascents import Counted, Optimum, climb, each_height, log_heights
+from stanct.bases.ascents import Counted, Optimum, climb, each_height, log_heights, uncounted
 from stanct.bases.far import looked_far
 from stanct.bases.loop import Maker, Proposal, State, effort_of
 from stanct.bases.rough import those_that_count
@@ -66,7 +66,7 @@ class Particles(Maker):
 
     def applies(self, state: State) -> bool:
         looked = state.search
-        if state.instead is not None or looked.has_thousands:
+        if state.instead is not None or looked.has_thousands or looked.whole:
             return False
         return len(looked.fits) > 1 and looked.fits[0].mean.size > self.more_than
 
@@ -155,20 +155,19 @@ def with_ends_of(
     The search with its new modes, and the costs alone.
     """
     counted, modes = Counted(density, reach=reach), [*found.optima]
-    ascents = {id(one): one.seen for one in modes}
+    known = {id(one) for one in modes}
     values = counted.log_densities(points)
-    for start, value in zip(points, values, strict=True):
-        # What one ascent finds may explain the next particle.
-        if unexplained(value, log_heights(modes, start[None])[0]):
-            climb(counted, start, modes, modes[0].root)
+    with uncounted(modes):
+        for start, value in zip(points, values, strict=True):
+            # What one ascent finds may explain the next particle.
+            if unexplained(value, log_heights(modes, start[None])[0]):
+                climb(counted, start, modes, modes[0].root)
     # No particle comes into a spike that only a scan has found.
     wide = [one for one in those_that_count(modes) if not one.scanned]
     if wide:
         for k in each_height(wide, points).argmax(axis=0):
             wide[k].particles += 1
-    for one in modes:
-        one.seen = ascents.get(id(one), 0)
-    new = _share(modes, lambda one: id(one) not in ascents)
+    new = _share(modes, lambda one: id(one) not in known)
     missed = _share(modes, lambda one: not one.particles)
     joined = replace(
         _joined(found, modes),

@@ -7,9 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from stanct.bases.loop import Recipe
-from stanct.bases.makers import AnnealedScouts, Given, Products
+from stanct.bases.makers import AnnealedScouts, Given
 from stanct.bases.modes import Approximations, Ascents, Curvature, Pathfinder, Pilots
 from stanct.bases.particles import Particles
+from stanct.bases.products import Products
 from stanct.bases.ridges import Ridges
 from stanct.bases.tails import Tails
 from stanct.bases.wide import Wide

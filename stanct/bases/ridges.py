@@ -88,7 +88,7 @@ class Ridges(Maker):
     most_numbers: Annotated[int, Whole(1)] = 8000
 
     def applies(self, state: State) -> bool:
-        return state.is_settled and not state.in_two_stages
+        return state.is_settled and not (state.in_two_stages or state.search.whole)
 
     def make(self, state: State) -> Proposal:
         density = state.target.density

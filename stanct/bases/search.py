@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stanct.bases.ascents import SCANS, Counted, Optimum, climb
+from stanct.bases.ascents import SCANS, Counted, Optimum, climb, each_height, uncounted
+from stanct.bases.components import are_all, around, components, explain
 from stanct.bases.local import LocalFit
 from stanct.bases.resolution import finest_ratio
 from stanct.bases.rough import crossed_starts, found_again, is_rough, those_that_count
@@ -106,6 +107,10 @@ class Search:
     particles, settled
         Annealed particles that looked for further modes, and whether the last look found hardly any
         mass that was new, and all looks together nearly all that was known; None without a look.
+    named
+        Components of the program's mixtures that were followed.
+    whole
+        Whether the Gaussians of these are the whole density.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -124,6 +129,8 @@ class Search:
     below: tuple[float | None, ...] = ()
     particles: int = 0
     settled: bool | None = None
+    named: int = 0
+    whole: bool = False
 
     @property
     def steps(self) -> int:
@@ -147,6 +154,7 @@ def search(
     radius: float | None = None,
     reach: float = math.inf,
     places: Sequence[Array] = (),
+    named: SampledDensity | None = None,
     scan: bool = True,
     outskirts: bool = True,
     effort: float = 1.0,
@@ -164,6 +172,9 @@ def search(
         at most, and how long the steps of ascents are.
     places
         Further starts.
+    named
+        The density of one component of those that the program names; see
+        `stanct.bases.components`. Ascents follow from where it ends for each.
     scan, outskirts
         Whether the modes are scanned for spikes, and their surroundings for further modes.
     effort
@@ -176,21 +187,34 @@ def search(
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
         return NOTHING
-    rng, further = np.random.default_rng(seed), seed.spawn(3)
+    rng, further = np.random.default_rng(seed), seed.spawn(4)
     radii = [r for r in RADII if r <= reach and (radius is None or r < radius)]
     radii += [radius] if radius else []
     ascents = _Batches(Counted(density, effort, reach, bar), rng, radii, dimension)
     counted, modes = ascents.counted, ascents.modes
     if bar is not None:
         bar.phase(counted.most, "evaluation")
-    _searched(ascents, dimension, places)
-    if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
+    own, its = list[Optimum](), np.random.default_rng(further[3])
+    if named is not None:
+        own = components(counted, named, its)
+        if are_all(counted, own, its) and (found := _named(ascents, own, places, max(radii), its)):
+            return found
+    _searched(ascents, dimension, places if ascents.is_new else ())
+    # Thousands of modes in many dimensions are a glass, which no ascents explore.
+    most = 1.0 if dimension <= FEW else THOUSANDS
+    bounded = dimension <= MOST_SCANNED_DIMENSIONS and UNSEEN < ascents.unseen <= most
+    if rough := bounded and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
+    for mode in modes:
+        mode.afar = mode.seen
+    with uncounted(modes):
+        for one in own:
+            climb(counted, one.place, modes, modes[0].root if modes else None)
     found = Search(
         *fits_of(modes, rng), ascents.arrived, ascents.astray, ascents.unseen, max(radii),
         counted.spent, counted.evaluated, ends=len(modes), dimension=dimension,
         again=found_again(modes) if rough else None, optima=tuple(modes),
-        below=_below(modes, ascents.given),
+        below=_below(modes, ascents.given), named=len(own),
     )  # fmt: skip
     if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
         return found
@@ -258,6 +282,8 @@ class _Batches:
         Ascents that ended at a mode, and that ended nowhere.
     given
         Where those from given places ended; None where it was nowhere.
+    named
+        Components that may be all there is.
     """
 
     def __init__(
@@ -266,6 +292,7 @@ class _Batches:
         self.counted, self.modes = counted, list[Optimum]()
         self.arrived = self.astray = self._made = 0
         self.given: list[Optimum | None] = []
+        self.named: Sequence[Optimum] = ()
         self._rng, self._radii, self._dimension = rng, itertools.cycle(radii), dimension
         self._hopeless = HOPELESS
 
@@ -274,6 +301,11 @@ class _Batches:
         """Estimated probability that one more ascent finds a new mode (Good 1953)."""
         once = sum(mode.seen == 1 for mode in self.modes)
         return once / self.arrived if self.arrived else 1.0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no batch was made."""
+        return not self._made
 
     def is_over(self) -> bool:
         """Whether nothing is left to spend, or no ascent of many ended at a mode."""
@@ -293,10 +325,15 @@ class _Batches:
             )
         for number, start in enumerate(starts):
             if not self.is_over():
-                # Steps in the coordinates of a mode make ascents short where scales differ widely.
-                plain = self.astray or self._dimension <= FEW or not self.modes
-                end = self.climbed(start, None if plain else self.modes[0].root)
+                end = self.climbed(start, self._root(start))
                 self.given += [end] * (number < len(places))
+
+    def _root(self, start: Array) -> Array | None:
+        """The coordinates of a mode, in which ascents are short where scales differ widely."""
+        if self.named:
+            return self.named[int(each_height(self.named, start[None])[:, 0].argmax())].root
+        plain = self.astray or self._dimension <= FEW or not self.modes
+        return None if plain else self.modes[0].root
 
     def climbed(self, start: Array, root: Array | None = None) -> Optimum | None:
         """Make one more ascent, and return where it ended."""
@@ -308,6 +345,30 @@ class _Batches:
 def _below(modes: Sequence[Optimum], ends: Sequence[Optimum | None]) -> tuple[float | None, ...]:
     best = max((mode.log_mass for mode in modes), default=0.0)
     return tuple(None if end is None else best - end.log_mass for end in ends)
+
+
+def _named(
+    ascents: _Batches, own: Sequence[Optimum], places: Sequence[Array], radius: float,
+    rng: np.random.Generator,
+) -> Search | None:  # fmt: skip
+    """What components tell that are Gaussian and all there is; None if an ascent refutes it."""
+    counted, ascents.named = ascents.counted, own
+    ascents.modes += own
+    for batch in range(FEWEST):
+        ascents.made(() if batch else places)
+    ascents.named, others = (), ascents.modes[len(own) :]
+    if not explain(own, others):
+        ascents.modes[:] = others
+        return None
+    for one in own:
+        one.afar = one.seen
+    fits, seen = fits_of(own, rng)
+    fits = around(counted, own, fits)
+    return Search(
+        fits, seen, ascents.arrived, ascents.astray, 0.0, radius, counted.spent, counted.evaluated,
+        ends=sum(one.seen > 0 for one in own), dimension=len(own[0].place), optima=tuple(own),
+        below=_below(ascents.modes, ascents.given), settled=True, named=len(own), whole=True,
+    )  # fmt: skip
 
 
 def _searched(ascents: _Batches, dimension: int, places: Sequence[Array]) -> None:

@@ -79,7 +79,7 @@ def unseen_modes(
     rng = np.random.default_rng(rest)
     looked = search(
         target.density, ascents, reach=reach_of(target), effort=effort_of(target),
-        places=[*points[:: -(-len(points) // FROM_DRAWS)]], scan=False,
+        places=[*points[:: -(-len(points) // FROM_DRAWS)]], named=target.one_component, scan=False,
     )  # fmt: skip
     nothing = Piloted((), looked.gradients, looked.evaluations)
     try:

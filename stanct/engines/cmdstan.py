@@ -261,7 +261,7 @@ def _ending_chains(data: str) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         until = time.monotonic() + _PATIENCE
-        while time.monotonic() < until and (left := _processes(f"file={data}")):
+        while time.monotonic() < until and (left := _processes(f"file={data} ")):
             _terminate(left)
         raise
 
@@ -275,20 +275,20 @@ def _terminate(processes: list[int]) -> None:
 
 
 def _processes(text: str) -> list[int]:
-    """Other processes with a text in their arguments, as /proc or `ps` tells."""
+    """Other processes with a text in their arguments, with spaces behind them, by /proc or `ps`."""
     found = list[tuple[int, str]]()
     with contextlib.suppress(OSError):
         if Path("/proc/self/cmdline").exists():
             for place in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
-                    told = place.read_bytes().decode(errors="replace")
+                    told = place.read_bytes().decode(errors="replace").replace("\0", " ")
                     found.append((int(place.parent.name), told))
         else:
             command = ["ps", "-Aww", "-o", "pid=,args="]
             listed = subprocess.run(command, capture_output=True, text=True).stdout
             lines = (line.split(maxsplit=1) for line in listed.splitlines())
             found += [(int(process), *told) for process, *told in lines if told]
-    return [process for process, told in found if text in told and process != os.getpid()]
+    return [process for process, told in found if text in f"{told} " and process != os.getpid()]
 
 
 def _ended_with_us(build: Callable[[Path], None], workshop: Path) -> None:

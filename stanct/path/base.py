@@ -11,6 +11,7 @@ import numpy as np
 
 from stanct.common.arrays import Array, part_of
 from stanct.path.gaussian import GaussianBase, ScaleFactors
+from stanct.path.grids import GridsBase
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase, MixtureComponents
 from stanct.path.nested import NestedBase, NestedGaussian, NestedLowRank, NestedProduct
@@ -154,9 +155,10 @@ def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
         whitening = LowRankBase(*(arrays[f"base_{name}"] for name in names))
     else:
         whitening = GaussianBase(arrays["base_mean"], arrays["base_scale"])
-    if "product_nodes" in arrays:
-        assert isinstance(whitening, GaussianBase)
-        return ProductBase(whitening=whitening, **part_of(arrays, "product_"))
+    for start, product in (("product_", ProductBase), ("grid_", GridsBase)):
+        if f"{start}nodes" in arrays:
+            assert isinstance(whitening, GaussianBase)
+            return product(whitening=whitening, **part_of(arrays, start))
     if "nested_outer" in arrays:
         marginal = base_from_arrays(part_of(arrays, "outer_"))
         assert isinstance(marginal, MixtureBase)

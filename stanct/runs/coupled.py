@@ -89,7 +89,10 @@ class CoupledRun(EvidenceRun):
 
     @property
     def shows(self) -> tuple[str, ...]:
-        return ("running_log_z", "beta_trace", *super().shows)
+        own = ("running_log_z", "beta_trace", *super().shows)
+        # From the prior, the base gives coordinates alone.
+        skipped = () if self.log_base.any() else ("base_against_posterior",)
+        return tuple(name for name in own if name not in skipped)
 
     def running_log_z(self, ends: Sequence[int]) -> Array:
         """log Z from the first draws of each chain alone, shape (chains, ends)."""

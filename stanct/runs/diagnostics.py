@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,14 @@ from stanct.common.names import METHOD_NAMES
 from stanct.estimates.digits import percent
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import MOST_SHAPE, Tail
-from stanct.runs.verdicts import Check, check, least, most
+from stanct.runs.verdicts import Check, check, least, mendable, most
 
 # Tempered densities have stiff corners near the base, where a divergence is merely a rejection.
 MOST_DIVERGENT = 0.05
 
 # Remedy shared by many checks.
-MORE = "Run longer chains (draws=)."
+MORE = "Run longer chains (draws=, --draws)."
+WHOLE = "A chain that was cut short is made again, or its file is copied whole."
 
 LOOK_FOR_REJECTIONS = (
     "Look for reject(), overflow, or a support that the declarations do not state."
@@ -33,6 +36,9 @@ MOST_HOLES = 0.01
 # How many errors log Z may be below that of draws in two stages. What misses necks is too low, and
 # the second error leaves few gaps above three for what is off by three of the first.
 BELOW = 2.0
+
+# How many times their range data may lie from zero.
+FAR = 100.0
 
 # The weight of a mode of at least this share must not be below a fourth of its pilots' share.
 WORTH, VANISHED = 0.02, 0.25
@@ -172,8 +178,7 @@ def origin_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         yield most(
             "lost", left["share"], MOST_LOST,
             f"{left['share']:.1%} of the draws of {left['of']} were left out.",
-            "A chain that was cut short is made again, or its file is copied whole. Then import "
-            "all.",
+            f"{WHOLE} Then import all.",
         )  # fmt: skip
 
 
@@ -188,14 +193,43 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> Iterator[C
     error = float(np.hypot(evidence.std_error, other["std_error"]))
     below = (other["log_z"] - evidence.log_z) / error if 0 < error < np.inf else 0.0
     refused = other.get("refused", False)
+    named = not refused and not facts.get("steps")
     yield most(
         "two_stages", below, BELOW,
-        f"log Z of draws in two stages{', which miss mass,' if refused else ''} is "
-        f"{other['log_z']:.3f} ± {other['std_error']:.3f}"
-        + (f", and this one is {below:.1f} errors below." if below > 0 else "."),
-        f"The run misses necks along {first_few(other['given'])}. "
-        + (MORE if refused else "Use the default method, which draws in two stages."),
+        f"log Z of draws in two stages{', a lower bound as they miss mass,' if refused else ''} is "
+        f"{other['log_z']:.3f} ± {other['std_error']:.3f}, and this one is {abs(below):.1f} errors "
+        f"{'below' if below > 0 else 'above'}.",
+        f"The run may miss necks along {first_few(other['given'])}. "
+        + ("Use the default method, which draws in two stages." if named else MORE),
     )  # fmt: skip
+
+
+def centred_first(checks: list[Check], data: str) -> list[Check]:
+    """Checks whose remedies begin with the data that lie far from zero beside their range.
+
+    Of times such as Julian dates, a period or a slope and what goes with it depend on each other by
+    as much. `data` is JSON. Whole numbers may be indices, and are left alone.
+    """
+    failed = [name for name in ("search", *mendable(checks))
+              if any(one.name == name and not one.passed for one in checks)]  # fmt: skip
+    far = [f"`{name}`" for name, v in json.loads(data).items() if _is_far(v)] if failed else []
+    if not far:
+        return checks
+    first = f"Subtract the mean of {first_few(far)}: the data lie far from zero beside their range."
+    return [
+        replace(one, remedy=f"{first} {one.remedy}") if one.name in failed else one
+        for one in checks
+    ]
+
+
+def _is_far(values: Any) -> bool:
+    try:
+        numbers = np.asarray(values, float)
+    except (TypeError, ValueError):
+        return False
+    if numbers.ndim != 1 or numbers.size < 3 or not (numbers % 1).any():
+        return False
+    return bool(0 < FAR * np.ptp(numbers) < abs(numbers.mean()))
 
 
 def tempered_check(value: float, least: float, message: str, settings: Mapping[str, Any]) -> Check:
@@ -345,7 +379,7 @@ def rough_check(again: int, starts: int, unseen: float) -> Check:
         f"Most modes were seen once. Of {starts} ascents, {again} led to the best one or to others "
         f"as good, and one more ends at a new one with a probability of {unseen:.0%}. A better one "
         "may be missing.",
-        "Name places near the modes that you expect (inits=), let the search spend more "
+        "Name places near the modes that you expect (inits=, --inits), let the search spend more "
         '(base=stanct.recipe().changing("ascents", rough=0.5)), or narrow the priors of periods.',
     )  # fmt: skip
 
@@ -361,8 +395,8 @@ def unsettled_check(particles: int, known: int) -> Check:
     )
     return check(
         "search", 0, 1, False, f"{why}; {known} known. Others may be missing.",
-        "Name places near the modes that you expect (inits=), or let the search spend more "
-        '(base=stanct.recipe().changing("particles", share=0.5)).',
+        "Name places near the modes that you expect (inits=, --inits), or let the search spend "
+        'more (base=stanct.recipe().changing("particles", share=0.5)).',
     )  # fmt: skip
 
 
@@ -378,9 +412,9 @@ def searched_check(known: Mapping[str, Any]) -> Check:
     looked = f" {particles} annealed particles looked for other mass, too." if particles else ""
     return least(
         "search", again, FOUND_AGAIN if rough else 0,
-        f"{known['starts']} ascents ended at {counted(optima['ends'], 'optimum', 'optima')}, "
-        f"{again} of them at the best or at others as good.{looked}",
-        "Name places near the modes that you expect (inits=).",
+        f"{again} of {known['starts']} ascents ended at the best optimum or at others as good; "
+        f"{counted(optima['ends'], 'optimum', 'optima')} known.{looked}",
+        "Name places near the modes that you expect (inits=, --inits).",
     )  # fmt: skip
 
 

@@ -253,25 +253,26 @@ class Job:
         self.ledger.found["road"] = [*road, *({**one.record(), **form} for one in found.road)]
         return found
 
-    def in_best_form(self) -> Job:
+    def in_best_form(self, *, from_prior: bool = False) -> Job:
         """The job with the form of its program that is nearest to a Gaussian.
 
         Short chains choose the form of each hierarchy. Where they cannot tell, the non-centred form
-        is taken, and where it has no base, the one that the user wrote.
+        is taken, and where it has no base, the one that the user wrote. On a path from the prior it
+        is the non-centred one, in which the prior has no funnel.
 
         Nothing changes where the target has one form only, or where the user gave the base.
         """
         target, named = self.target, isinstance(self.plan.base, str)
         if not (isinstance(target, ProgramTarget) and target.blocks and named):
             return self
-        seed = self.seeds("look")
-        work = partial(look, target, seed=seed, nuts=self.nuts())
-        looked = self.execution.once("look", lambda: self.execution.away("look", work))
         wanted = [standardised(target.blocks), ()]
-        if looked is not None:
-            self.ledger.gradients += looked.gradients
-            self.ledger.evaluations += looked.evaluations
-            wanted = [looked.turned, *wanted]
+        if not from_prior:
+            work = partial(look, target, seed=self.seeds("look"), nuts=self.nuts())
+            looked = self.execution.once("look", lambda: self.execution.away("look", work))
+            if looked is not None:
+                self.ledger.gradients += looked.gradients
+                self.ledger.evaluations += looked.evaluations
+                wanted = [looked.turned, *wanted]
         *forms, last = dict.fromkeys(wanted)
         for number, turned in enumerate(forms):
             with suppress(EngineError, ProgramError):

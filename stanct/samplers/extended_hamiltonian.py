@@ -40,7 +40,7 @@ class ExtendedHamiltonian(NutsMethod[CoupledRun]):
     bootstrap
         Rounds that learn the bias before the final chains.
     target_accept
-        Target acceptance statistic for tuning the step size.
+        Target acceptance statistic for tuning the step size; by default .9.
     max_depth
         Largest depth of a NUTS tree.
     """

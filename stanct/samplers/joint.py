@@ -53,7 +53,8 @@ class Joint(NutsMethod[Result]):
     bootstrap
         Rounds that refit base and bias before the final chains. With 0, the first base is final.
     target_accept
-        Target acceptance statistic for tuning the step size.
+        Target acceptance statistic for tuning the step size; by default .9, and .95 on the path
+        from the prior.
     max_depth
         Largest depth of a NUTS tree.
     atom
@@ -90,7 +91,7 @@ class Joint(NutsMethod[Result]):
             self: Joint[TemperedRun],
             *,
             bootstrap: int = ...,
-            target_accept: float = ...,
+            target_accept: float | None = ...,
             max_depth: int = ...,
             atom: float = ...,
             bias: Sequence[Sequence[float]] | None = ...,
@@ -102,7 +103,7 @@ class Joint(NutsMethod[Result]):
             self: Joint[CoupledRun],
             *,
             bootstrap: int = ...,
-            target_accept: float = ...,
+            target_accept: float | None = ...,
             max_depth: int = ...,
             path: Literal["prior"],
         ) -> None: ...

@@ -47,7 +47,7 @@ class PseudoExtended(NutsMethod[Result]):
     bootstrap
         Rounds that refit base and log ζ before the final chains. With 0, the first base is final.
     target_accept
-        Target acceptance statistic for tuning the step size.
+        Target acceptance statistic for tuning the step size; by default .9.
     max_depth
         Largest depth of a NUTS tree.
     """

@@ -30,3 +30,6 @@ SUFFIX: Mapping[str, str] = MappingProxyType(
     | {name: "_lpmf" for name in _MASS_FUNCTIONS.split()}
 )
 """Mapping from a distribution's name to the suffix of the function that `~` calls."""
+# Stan truncates it, but the embedded engine ends its process at a call of the distribution function
+# that stands in no branch.
+TRUNCATED_ONLY = frozenset({"von_mises"})

@@ -1,10 +1,11 @@
-"""Densities that can be moved out of the loops of a model, and the lengths of these loops."""
+"""Terms that can be moved out of the loops of a model, and the lengths of these loops."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from stanct.stan.constraints import minus
 from stanct.stan.distributions import SUFFIX
@@ -21,7 +22,10 @@ _SINGLE = frozenset({"hypergeometric", "wiener"})
 
 @dataclass(frozen=True, slots=True)
 class LiftableTerm:
-    """A density of scalars that can be moved out of its loops, outermost first."""
+    """A term that can be moved out of its loops, outermost first.
+
+    It is a density of scalars, whose arguments begin with the variate, or the sum of a scalar.
+    """
 
     statement: Statement
     nest: tuple[Compound, ...]
@@ -35,10 +39,10 @@ class ModelLoops:
 
     `data` has the names of data and transformed data. `seen` and `path` have, by the `id` of a
     statement, the variables that it sees and the compound statements around it, outermost first.
-    `terms` are the densities that can leave their loops.
+    `terms` are what can leave its loops: densities, and with `sums` all scalars.
     """
 
-    def __init__(self, rewriter: Rewriter) -> None:
+    def __init__(self, rewriter: Rewriter, *, sums: bool = False) -> None:
         self._rewriter, self._syntax = rewriter, rewriter.program.syntax
         self.statements = self._syntax.statements("model")
         shapes = rewriter.shapes
@@ -49,6 +53,7 @@ class ModelLoops:
             for statement, scope in shapes.walk(self.statements, shapes.globals())
         }
         self.path = {id(one): inside for one, inside in walk_within(self.statements)}
+        self._sums = sums
         self.terms = [
             term for statement in walk(self.statements) for term in self._liftable(statement)
         ]
@@ -59,7 +64,7 @@ class ModelLoops:
         return self.path[id(self._outermost.get(id(statement), statement))]
 
     def _liftable(self, statement: Statement) -> Iterator[LiftableTerm]:
-        """Yield a density of scalars with all loops that it can leave, if there are any."""
+        """Yield a term with all loops that it can leave, if there are any."""
         loops: list[Compound] = []
         for compound in reversed(self.path[id(statement)]):
             if compound.word == "for":
@@ -67,10 +72,13 @@ class ModelLoops:
             elif compound.word != "block":
                 break
         call = self._call(statement) if loops else None
-        if call is None or not self._is_of_scalars(statement, *call):
+        if call is not None and self._is_of_scalars(statement, *call):
+            function, name, arguments = call
+            is_discrete = SUFFIX[name] == "_lpmf"
+        elif loops and self._is_sum(statement):
+            function, arguments, is_discrete = "sum", (statement.value,), False
+        else:
             return
-        function, name, arguments = call
-        is_discrete = SUFFIX[name] == "_lpmf"
         for first in range(len(loops)):
             nest = tuple(loops[first:])
             if is_discrete and not self._is_fixed(nest):
@@ -93,6 +101,13 @@ class ModelLoops:
             if name and (inside := syntax.call(statement.value)) is not None:
                 return function, name, tuple(syntax.arguments(inside))
         return None
+
+    def _is_sum(self, statement: Statement) -> TypeGuard[Increment]:
+        """Return whether a statement adds a scalar to the target, and such terms are wanted."""
+        if not (self._sums and isinstance(statement, Increment)):
+            return False
+        shape = self._rewriter.shapes.shape(statement.value, self.seen[id(statement)])
+        return statement.accumulator == "target" and shape is not None and shape.rank == 0
 
     def _is_of_scalars(
         self, statement: Statement, function: str, name: str, arguments: tuple[Range, ...]

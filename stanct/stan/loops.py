@@ -6,7 +6,8 @@ has one node per term. It is slower still if the program then multiplies the sum
     for (n in 1 : N) y[n] ~ normal(a[group[n]], sigma);
 
 becomes `normal_lpdf(y | a[group], sigma)`. Arguments that cannot be written in this form are stored
-in vectors while the loop runs. Terms that cannot leave their loop stay in it.
+in vectors while the loop runs. With `sums`, so is any other scalar, such as a mixture, and its sum
+follows the loop. Terms that cannot leave their loop stay in it.
 """
 
 from __future__ import annotations
@@ -34,39 +35,23 @@ class _Lines:
 
 
 class LoopSums:
-    """Redirects the terms of the model block, and moves densities out of its loops."""
+    """Redirects the terms of the model block, and moves them out of its loops."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
+    def __init__(self, rewriter: Rewriter, *, sums: bool = False) -> None:
         self._rewriter, self._prefix = rewriter, rewriter.prefix
         self._syntax = rewriter.program.syntax
-        self._loops = ModelLoops(rewriter)
+        self._loops = ModelLoops(rewriter, sums=sums)
         self._lines: dict[int, _Lines] = {}
         self._in_place: dict[int, list[str]] = {}
         self._counters: dict[tuple[int, ...], str] = {}
         self._count = 0
 
-    @property
-    def leaves_terms(self) -> bool:
-        """Whether loops still add single terms to the target after densities have left them."""
-        return any(
-            compound.word in ("for", "while")
-            for statement in walk(self._loops.statements)
-            if isinstance(statement, Tilde | Increment)
-            for compound in self._loops.outside(statement)
-        )
-
-    def write(
-        self, accumulator: str, weight: str = "", only: Sequence[Statement] | None = None
-    ) -> None:
-        """Let terms go to `accumulator`, each multiplied by the variable `weight` if given.
-
-        With `only`, these statements of the model alone are edited.
-        """
-        factor = f"{weight} * " if weight else ""
+    def write(self, accumulator: str, only: Sequence[Statement] | None = None) -> None:
+        """Let terms go to `accumulator`; with `only`, edit these statements of the model alone."""
         for term in self._loops.terms:
-            self._lift(term, f"{accumulator} += {factor}")
+            self._lift(term, f"{accumulator} += ")
         for statement in self._loops.statements if only is None else only:
-            self._write(statement, accumulator, weight)
+            self._write(statement, accumulator)
 
     # Terms that leave their loops
 
@@ -131,8 +116,18 @@ class LoopSums:
         shape = self._rewriter.shapes.shape(argument, self._loops.seen[id(term.statement)])
         is_array = term.is_discrete and shape is not None and shape.integer
         kind = f"array[{size}] int" if is_array else f"vector[{size}]"
-        self._around(term.nest[0]).before.append(f"{kind} {name};")
-        return name, f"{name}[{self._turn(term.nest)}] = {self._rewriter.expression(argument)};"
+        self._declare(term.nest[0], f"{kind} {name};")
+        head = f"{name}[{self._turn(term.nest)}] = "
+        return name, f"{self._aligned(head, argument, term.statement)};"
+
+    def _aligned(self, head: str, argument: Range, statement: Statement) -> str:
+        """Put an expression of a statement behind `head`; its further lines move as the first."""
+        start, at = (self._syntax.start(t) for t in (statement.tokens.first, argument.first))
+        first, *rest = self._rewriter.expression(argument).split("\n")
+        moved = len(head) - (at - start)
+        if "\n" not in self._rewriter.program.expanded[start:at]:
+            rest = [" " * (len(line) - len(line.lstrip()) + moved) + line.lstrip() for line in rest]
+        return "\n".join([head + first, *rest])
 
     def _turn(self, nest: Sequence[Compound]) -> str:
         """Return the number of the iteration, which is a counter for nested loops."""
@@ -141,16 +136,21 @@ class LoopSums:
         key = tuple(id(loop) for loop in nest)
         if key not in self._counters:
             self._counters[key] = f"{self._prefix}turn{len(self._counters) + 1}"
-            self._around(nest[0]).before.append(f"int {self._counters[key]} = 0;")
+            self._declare(nest[0], f"int {self._counters[key]} = 0;")
             self._around(nest[-1]).first.append(f"{self._counters[key]} += 1;")
         return self._counters[key]
+
+    def _declare(self, loop: Compound, line: str) -> None:
+        """Declare a variable before a loop."""
+        self._around(loop).before.append(line)
+        self._rewriter.declares = True
 
     def _around(self, loop: Compound) -> _Lines:
         return self._lines.setdefault(id(loop), _Lines())
 
     # Edits
 
-    def _write(self, statement: Statement, accumulator: str, weight: str) -> None:
+    def _write(self, statement: Statement, accumulator: str) -> None:
         """Edit a statement and all its parts.
 
         Lines of outer loops come first before a statement and last after it.
@@ -159,9 +159,9 @@ class LoopSums:
         if id(statement) in self._in_place:
             self._replace(statement, self._in_place[id(statement)])
         elif isinstance(statement, Tilde):
-            rewriter.tilde(statement, scope, accumulator, weight)
+            rewriter.tilde(statement, scope, accumulator)
         elif isinstance(statement, Increment):
-            rewriter.redirect(statement, scope, accumulator, weight)
+            rewriter.redirect(statement, scope, accumulator)
         elif isinstance(statement, Compound):
             lines = self._lines.get(id(statement))
             if lines and self._is_emptied(statement):
@@ -169,7 +169,7 @@ class LoopSums:
                 return
             tail = self._open(statement, lines) if lines else ""
             for inner in statement.body:
-                self._write(inner, accumulator, weight)
+                self._write(inner, accumulator)
             if lines:
                 self._close(statement, lines, tail)
 

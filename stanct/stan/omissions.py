@@ -103,8 +103,10 @@ class _Finder:
             read = own.read(text, half.density.inside if runs else ())
             if not half.total:
                 read = math.nan if half.value is None else half.value, False
-            # What changes with parameters is no constant of the program's.
-            is_open = not half.depends_on and (read[1] or math.isnan(read[0]))
+            # What changes with parameters is no constant of the program's, unless they are bounds:
+            # two parameters in order may have one together.
+            changes = not self.densities.in_bounds.issuperset(half.depends_on)
+            is_open = not changes and (read[1] or math.isnan(read[0]))
             is_whole = half.density.variate.is_one
             count = own.elements(half.name) if is_whole and not half.density.inside else 0
             each = read[0] / count if count else math.nan
@@ -112,8 +114,8 @@ class _Finder:
         for name, spec in self.program.parameter_types.items():
             if self._is_flat(name) and is_compact(spec):
                 text = volume(self.densities, name, spec)[0]
-                if text is not None:
-                    lacks[Lack(None, *own.read(text))] = name
+                read = (math.nan, True) if text is None else own.read(text)
+                lacks[Lack(None, *read)] = name
         filled, left = own.match([*lacks])
         self._corrected = {lacks[lack] for lack in filled}
         left = [one for one in left if one.is_fixed]
@@ -213,7 +215,8 @@ class _Finder:
         return self._unchecked(
             tokens,
             [name],
-            f"{said}: whether line {line} adds the constant that is missing cannot be checked.",
+            f"{said.rstrip(',')}: whether line {line} adds the constant that is missing cannot be "
+            "checked.",
         )
 
     def on_surfaces(self) -> Iterator[tuple[int, Omission]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from stanct.stan.dependence import Dependence, Term
 from stanct.stan.program import Program
-from stanct.stan.render import block_text, comment_before, library, render
+from stanct.stan.render import block_text, comment_before, library, model_text, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import Declare, Increment, Statement, Tilde, walk
@@ -45,6 +45,7 @@ def prior_likelihood(program: Program, prefix: str, *, summed: bool = False) -> 
         prefix,
         whitened=False,
         prior=prior,
+        model=model_text(rewriter),
         transforms=library(rewriter.functions, prefix),
         tempering=library({"between_knots", "log_mass"}, prefix),
         generated_quantities=block_text(rewriter, "generated quantities"),
@@ -57,7 +58,6 @@ def _blocks(program: Program, rewriter: Rewriter) -> dict[str, str]:
     kinds = ("functions", "data", "transformed data", "parameters", "transformed parameters")
     return {
         **{kind.replace(" ", "_"): block_text(rewriter, kind) for kind in kinds},
-        "model": block_text(rewriter, "model", 4),
         "comment": comment_before(program, next(iter(program.blocks))),
     }
 
@@ -86,6 +86,7 @@ def weighted(program: Program, prefix: str) -> str:
         program,
         prefix,
         accumulated=accumulated,
+        model=block_text(rewriter, "model"),
         transforms=library(rewriter.functions, prefix),
         **_blocks(program, rewriter),
     )

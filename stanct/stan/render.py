@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from stanct.common.resources import resource_folder
 from stanct.common.version import __version__
+from stanct.stan.nodes import Declare
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
 
@@ -99,6 +100,15 @@ def block_text(rewriter: Rewriter, name: str, indent: int = 2) -> str:
         lines[0] = " " * margin + lines[0].strip()
     lead = comment_before(program, name) if name != next(iter(program.blocks)) else ""
     return "\n".join(_shifted(lead.split("\n"), indent) + _shifted(lines, indent))
+
+
+def model_text(rewriter: Rewriter, indent: int = 2) -> str:
+    """Return the body of the model block, in braces if it declares variables."""
+    model = rewriter.program.syntax.statements("model")
+    if not (rewriter.declares or any(isinstance(one, Declare) for one in model)):
+        return block_text(rewriter, "model", indent)
+    margin = " " * indent
+    return f"{margin}{{\n{block_text(rewriter, 'model', indent + 2)}\n{margin}}}"
 
 
 def _shifted(lines: list[str], indent: int) -> list[str]:

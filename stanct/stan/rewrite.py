@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from stanct.stan.constraints import minus
 from stanct.stan.counts import Counts
-from stanct.stan.distributions import SUFFIX
+from stanct.stan.distributions import SUFFIX, TRUNCATED_ONLY
 from stanct.stan.nodes import Increment, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.shapes import Scope, Shape, Shapes
@@ -53,17 +53,14 @@ def edited(program: Program, edits: Sequence[Edit]) -> Program:
     return Program.from_source(text, name=program.name, path=program.path)
 
 
-def _factor(weight: str) -> str:
-    return f"{weight} * " if weight else ""
-
-
 @dataclass
 class Rewriter:
     """Collects the edits of one generated program.
 
     `word_edits` replace words inside expressions, and `functions` are the library functions,
     without prefix, that new code calls. `braced` has the first tokens of statements around which
-    other edits put braces. `counts` collects constants of counts that are computed once.
+    other edits put braces. `declares` says whether new code of the model block declares variables.
+    `counts` collects constants of counts that are computed once.
     """
 
     program: Program
@@ -73,6 +70,7 @@ class Rewriter:
     word_edits: list[Edit] = field(default_factory=list[Edit])
     functions: set[str] = field(default_factory=set[str])
     braced: set[int] = field(default_factory=set[int])
+    declares: bool = False
     counts: Counts | None = None
 
     def __post_init__(self) -> None:
@@ -117,31 +115,18 @@ class Rewriter:
             elif isinstance(statement, Increment) and accumulator != "target":
                 self.redirect(statement, scope, accumulator)
 
-    def redirect(
-        self, statement: Increment, scope: Scope, accumulator: str, weight: str = ""
-    ) -> None:
+    def redirect(self, statement: Increment, scope: Scope, accumulator: str) -> None:
         """Redirect one `target +=` or `jacobian +=`, which may sum a container, to a scalar."""
         first = self._syntax.tokens[statement.tokens.first]
         edits, before = self.edits, len(self.edits)
         edits.append(Edit(first.start, first.end, accumulator))
         shape = self.shapes.shape(statement.value, scope)
-        is_sum = shape is None or shape.rank > 0
-        opening = f"{self.summation(shape)}(" if is_sum else "(" * bool(weight)
         start, end = self._syntax.span(statement.value)
-        if is_sum or (weight and not self._is_factor(statement.value)):
-            edits.append(Edit(start, start, f"{_factor(weight)}{opening}"))
+        if shape is None or shape.rank > 0:
+            edits.append(Edit(start, start, f"{self.summation(shape)}("))
             edits.append(Edit(end, end, ")"))
-        elif weight:
-            edits.append(Edit(start, start, _factor(weight)))
         moved = sum(len(e.text) - (e.end - e.start) for e in edits[before:] if e.start <= start)
         self._align(first.start, start, end, moved)
-
-    def _is_factor(self, tokens: Range) -> bool:
-        """Return whether an expression is a name or a call, which needs no parentheses."""
-        called = self._syntax.partner.get(tokens.first + 1, -1)
-        name = self._syntax.tokens[tokens.first].kind == "name"
-        call = called == tokens.stop - 1 and self._syntax.word(called) == ")"
-        return name and (call or tokens.is_one)
 
     def summation(self, shape: Shape | None) -> str:
         """Return the name of the function that sums the same elements as `target +=`."""
@@ -150,7 +135,7 @@ class Rewriter:
         self.functions.add("total")
         return f"{self.prefix}total"
 
-    def tilde(self, statement: Tilde, scope: Scope, accumulator: str, weight: str = "") -> None:
+    def tilde(self, statement: Tilde, scope: Scope, accumulator: str) -> None:
         """Turn one `~` into `+=` of a full density, renormalised if it is truncated."""
         syntax = self._syntax
         function = statement.distribution + self._suffix(statement, scope)
@@ -158,9 +143,9 @@ class Rewriter:
         tilde = syntax.tokens[statement.tilde]
         opening = syntax.tokens[statement.tilde + 2]
         closing = syntax.tokens[syntax.partner[statement.tilde + 2]]
-        truncation = self._truncation(statement, scope, accumulator, weight)
+        truncation = self._truncation(statement, scope, accumulator)
         lead, indent, tail = self.room(statement, self.edits) if truncation else ("", "", "")
-        head = f"{lead}{accumulator} += {_factor(weight)}"
+        head = f"{lead}{accumulator} += "
         function = self._with_constants(statement, function, scope)
         self.edits.append(Edit(start, start, f"{head}{function}("))
         first_edit = len(self.edits) - 1
@@ -285,9 +270,7 @@ class Rewriter:
 
     # Truncation, with the same statements as stanc generates
 
-    def _truncation(
-        self, statement: Tilde, scope: Scope, accumulator: str, weight: str
-    ) -> list[str]:
+    def _truncation(self, statement: Tilde, scope: Scope, accumulator: str) -> list[str]:
         if statement.lower is None and statement.upper is None:
             return []
         text = self._operand
@@ -299,10 +282,29 @@ class Rewriter:
             outside.append(f"{self._extreme('min', statement.variate, variate)} < {lower}")
         if upper is not None:
             outside.append(f"{self._extreme('max', statement.variate, variate)} > {upper}")
-        body = self._normaliser(statement, scope, variate, f"{accumulator} += -{_factor(weight)}")
+        body = self._normaliser(statement, scope, variate, f"{accumulator} += -")
+        if self._declared_inside(statement, scope):
+            return body
         condition = f"if ({' || '.join(outside)})"
         nothing = f"{accumulator} += negative_infinity();"
         return [f"{condition} {{", f"  {nothing}", "} else {", *(f"  {x}" for x in body), "}"]
+
+    def _declared_inside(self, statement: Tilde, scope: Scope) -> bool:
+        """Whether the bounds of a truncation are those that the variate is declared with."""
+        if statement.distribution in TRUNCATED_ONLY:
+            return False
+        syntax = self._syntax
+        words = syntax.words(statement.variate)
+        spec = scope.get(words[0])
+        if spec is None or spec.base == "tuple" or words[1:2] not in ([], ["["]):
+            return False
+        declared = {side: syntax.words(bound) for side, bound in spec.constraints.items()}
+        bounds = {"lower": statement.lower, "upper": statement.upper}
+        return all(
+            declared.get(side) == syntax.words(bound)
+            for side, bound in bounds.items()
+            if bound is not None
+        )
 
     def _extreme(self, function: str, variate: Range, shape: Shape | None) -> str:
         if shape is None:

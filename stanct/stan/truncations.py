@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import Density, one_line
+from stanct.stan.distributions import TRUNCATED_ONLY
 from stanct.stan.nodes import Compound, Range, Tilde, TypeSpec
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Edit
@@ -19,8 +20,6 @@ from stanct.stan.syntax import Syntax
 
 # Families without a log distribution function in Stan.
 _WITHOUT_LCDF = frozenset({"loglogistic"})
-# Stan truncates it, and a call of its distribution function ends the process of the engine.
-_TRUNCATED_ONLY = frozenset({"von_mises"})
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class Writer:
         if self.cut.centred:
             return "log(2)"
         family = self.density.family
-        if None in (self.variate, *self.others) or family in _WITHOUT_LCDF | _TRUNCATED_ONLY:
+        if None in (self.variate, *self.others) or family in _WITHOUT_LCDF | TRUNCATED_ONLY:
             return None
         arguments = [one_line(self.syntax, tokens) for tokens in self.density.arguments]
         behind = f" | {', '.join(arguments)}" if arguments else ""

@@ -13,7 +13,7 @@ from stanct.stan.counts import Counts
 from stanct.stan.loops import LoopSums
 from stanct.stan.nodes import Declare, Increment, TypeSpec
 from stanct.stan.program import Program
-from stanct.stan.render import block_text, comment_before, library, render
+from stanct.stan.render import block_text, comment_before, library, model_text, render
 from stanct.stan.rewrite import Rewriter
 from stanct.stan.shapes import Shapes
 from stanct.stan.syntax import walk
@@ -31,15 +31,7 @@ def extended_hamiltonian(program: Program, prefix: str) -> str:
 
 
 def _one_copy(program: Program, prefix: str, template: str) -> str:
-    rewriter, writer, by_term = _prepare(program, prefix)
-    again = Rewriter(program, prefix, rewriter.shapes, counts=rewriter.counts)
-    if by_term:
-        # Engines are fast at collecting terms that are added to the target. An accumulator would
-        # add one node to the expression graph per iteration of a loop. Each term therefore gets the
-        # factor beta, and log p is computed separately for the saved draws.
-        again.normalise_names()
-        LoopSums(again).write("target", f"{prefix}beta")
-        rewriter.functions |= again.functions
+    rewriter, writer = _prepare(program, prefix)
     extra_target = _adjust_target(rewriter, "target()")
     values = _common(rewriter, writer)
     return render(
@@ -50,9 +42,7 @@ def _one_copy(program: Program, prefix: str, template: str) -> str:
         tempering=library({"between_knots", "log_mass"}, prefix),
         parameters=block_text(rewriter, "parameters"),
         transformed_parameters=block_text(rewriter, "transformed parameters"),
-        model=block_text(rewriter, "model", 4),
-        by_term=by_term,
-        tempered_model=block_text(again, "model", 4) if by_term else "",
+        model=model_text(rewriter),
         extra_target=extra_target,
     )
 
@@ -64,7 +54,7 @@ def pseudo_extended(
 
     See `codegen.generate` for `fixed` and `powers`.
     """
-    rewriter, writer, _ = _prepare(program, prefix)
+    rewriter, writer = _prepare(program, prefix)
     extra_target = _adjust_target(rewriter, f"target() - {prefix}target_before")
     _refuse_repetition(rewriter)
     tempering = set[str]() if powers else {"weighted"}
@@ -90,7 +80,7 @@ def pseudo_extended(
         parameters=block_text(rewriter, "parameters", 4),
         transformed_parameters=block_text(rewriter, "transformed parameters", 4),
         checks=checks,
-        model=block_text(rewriter, "model", 6),
+        model=block_text(rewriter, "model", 4),
         extra_target=extra_target,
         chosen_parameters=block_text(chosen, "parameters"),
         chosen_fills=chosen_fills,
@@ -98,11 +88,8 @@ def pseudo_extended(
     )
 
 
-def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter, bool]:
-    """Make the edits that all these kinds share, except for calls that touch `target()`.
-
-    The last value is whether loops of the model still add single terms to the target.
-    """
+def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter]:
+    """Make the edits that all these kinds share, except for calls that touch `target()`."""
     shapes = Shapes(program.syntax)
     rewriter = Rewriter(program, prefix, shapes)
     rewriter.normalise_names()
@@ -111,10 +98,9 @@ def _prepare(program: Program, prefix: str) -> tuple[Rewriter, ParameterWriter, 
     writer = ParameterWriter(program.syntax, shapes, shapes.globals(), prefix)
     if touches_target(program):
         rewriter.model(f"{prefix}log_p")
-        return rewriter, writer, False
-    sums = LoopSums(rewriter)
-    sums.write(f"{prefix}log_p")
-    return rewriter, writer, sums.leaves_terms
+    else:
+        LoopSums(rewriter, sums=True).write(f"{prefix}log_p")
+    return rewriter, writer
 
 
 def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:

@@ -24,6 +24,7 @@ from stanct.stan.codegen import generate
 from stanct.stan.forms import Block, blocks, in_form
 from stanct.stan.guards import without_generated
 from stanct.stan.hierarchies import hierarchies
+from stanct.stan.mixtures import with_one_component
 from stanct.stan.old_syntax import in_new_words
 from stanct.stan.omissions import Omission, omissions
 from stanct.stan.program import Declaration, Program
@@ -162,6 +163,20 @@ class ProgramTarget:
             return whole
         own = self._once(Recipe(self.program.expanded, self.data.text))
         return added_once(whole, self.program, own.source)
+
+    @cached_property
+    def one_component(self) -> Density | None:
+        """The density with one component of the program's mixtures each, which it names.
+
+        One more coordinate, the last, has the component's number, from 1. None where the program
+        names no mixture, or the embedded engine cannot run it.
+        """
+        recipe = self.density_recipe
+        source = None if self.by_cmdstan else with_one_component(recipe.source)
+        try:
+            return None if source is None else Density(replace(recipe, source=source))
+        except (CompilerMessageError, ValueError, RuntimeError):  # as for arrays of vectors
+            return None
 
     def refuse_rejection(self, *, failed: bool = False) -> None:
         """Raise an error for a program that Stan rejects everywhere; see `refuse_rejection`."""

@@ -139,16 +139,18 @@ functions {
     return sum(log(sigma));
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -324,50 +326,34 @@ transformed parameters {
         += ct_lower_upper_bound_lj(ct_scalar, negative_infinity(), positive_infinity());
     }
   }
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
+  ct_log_p += gamma_lpdf(f | 2, 3);
+  ct_log_p += normal_lpdf(g | 1, 1);
+  ct_log_p += student_t_lpdf(h | 4, 0, 1);
+  ct_log_p += normal_lpdf(i | 0, 1);
+  ct_log_p += normal_lpdf(to_vector(j) | 0, 3);
+  ct_log_p += beta_lpdf(k | 2, 2);
+  ct_log_p += normal_lpdf(to_array_1d(l) | 1, 2);
+  ct_log_p += normal_lpdf(m[1] | 0, 1);
+  ct_log_p += normal_lpdf(m[2] | f, 1);
+  ct_log_p += normal_lpdf(to_vector(n) | 0, 1);
+  for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
+  ct_log_p += std_normal_lpdf(p);
+
+  // log p(z)
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
-    target += ct_beta * gamma_lpdf(f | 2, 3);
-    target += ct_beta * normal_lpdf(g | 1, 1);
-    target += ct_beta * student_t_lpdf(h | 4, 0, 1);
-    target += ct_beta * normal_lpdf(i | 0, 1);
-    target += ct_beta * normal_lpdf(to_vector(j) | 0, 3);
-    target += ct_beta * beta_lpdf(k | 2, 2);
-    target += ct_beta * normal_lpdf(to_array_1d(l) | 1, 2);
-    target += ct_beta * normal_lpdf(m[1] | 0, 1);
-    target += ct_beta * normal_lpdf(m[2] | f, 1);
-    target += ct_beta * normal_lpdf(to_vector(n) | 0, 1);
-    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(o[s]) | s, 1);
-    target += ct_beta * std_normal_lpdf(p);
-  }
-  // beta log |d theta / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // beta log p(z): the tempered target
+  target += ct_beta * ct_log_target;
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
-    ct_log_p += gamma_lpdf(f | 2, 3);
-    ct_log_p += normal_lpdf(g | 1, 1);
-    ct_log_p += student_t_lpdf(h | 4, 0, 1);
-    ct_log_p += normal_lpdf(i | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(j) | 0, 3);
-    ct_log_p += beta_lpdf(k | 2, 2);
-    ct_log_p += normal_lpdf(to_array_1d(l) | 1, 2);
-    ct_log_p += normal_lpdf(m[1] | 0, 1);
-    ct_log_p += normal_lpdf(m[2] | f, 1);
-    ct_log_p += normal_lpdf(to_vector(n) | 0, 1);
-    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
-    ct_log_p += std_normal_lpdf(p);
-  }
-  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);

@@ -135,16 +135,18 @@ functions {
     return sum(log(sigma));
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -318,55 +320,37 @@ transformed parameters {
         += ct_lower_upper_bound_lj(ct_scalar, negative_infinity(), positive_infinity());
     }
   }
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
+  ct_log_p += gamma_lpdf(f | 2, 3);
+  ct_log_p += normal_lpdf(g | 1, 1);
+  ct_log_p += student_t_lpdf(h | 4, 0, 1);
+  ct_log_p += normal_lpdf(i | 0, 1);
+  ct_log_p += normal_lpdf(to_vector(j) | 0, 3);
+  ct_log_p += beta_lpdf(k | 2, 2);
+  ct_log_p += normal_lpdf(to_array_1d(l) | 1, 2);
+  ct_log_p += normal_lpdf(m[1] | 0, 1);
+  ct_log_p += normal_lpdf(m[2] | f, 1);
+  ct_log_p += normal_lpdf(to_vector(n) | 0, 1);
+  for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
+  ct_log_p += std_normal_lpdf(p);
+
+  // delta: log base density minus log target density, both of z
+  real ct_delta = std_normal_lpdf(ct_z)
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
-    target += ct_beta * gamma_lpdf(f | 2, 3);
-    target += ct_beta * normal_lpdf(g | 1, 1);
-    target += ct_beta * student_t_lpdf(h | 4, 0, 1);
-    target += ct_beta * normal_lpdf(i | 0, 1);
-    target += ct_beta * normal_lpdf(to_vector(j) | 0, 3);
-    target += ct_beta * beta_lpdf(k | 2, 2);
-    target += ct_beta * normal_lpdf(to_array_1d(l) | 1, 2);
-    target += ct_beta * normal_lpdf(m[1] | 0, 1);
-    target += ct_beta * normal_lpdf(m[2] | f, 1);
-    target += ct_beta * normal_lpdf(to_vector(n) | 0, 1);
-    for (s in 1 : 2) target += ct_beta * normal_lpdf(to_vector(o[s]) | s, 1);
-    target += ct_beta * std_normal_lpdf(p);
-  }
   // log N(z; 0, I): the base
   target += std_normal_lpdf(ct_z);
-  // beta (log |d theta / d z| - log N(z; 0, I)): the rest on the way to the target
-  target += ct_beta
-            * (ct_log_jacobian + ct_log_det_scale - std_normal_lpdf(ct_z));
+  // -beta delta: from the base to the target
+  target += -ct_beta * ct_delta;
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
-    ct_log_p += gamma_lpdf(f | 2, 3);
-    ct_log_p += normal_lpdf(g | 1, 1);
-    ct_log_p += student_t_lpdf(h | 4, 0, 1);
-    ct_log_p += normal_lpdf(i | 0, 1);
-    ct_log_p += normal_lpdf(to_vector(j) | 0, 3);
-    ct_log_p += beta_lpdf(k | 2, 2);
-    ct_log_p += normal_lpdf(to_array_1d(l) | 1, 2);
-    ct_log_p += normal_lpdf(m[1] | 0, 1);
-    ct_log_p += normal_lpdf(m[2] | f, 1);
-    ct_log_p += normal_lpdf(to_vector(n) | 0, 1);
-    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
-    ct_log_p += std_normal_lpdf(p);
-  }
-  // delta: log base density minus log target density, both of z
-  real ct_delta = std_normal_lpdf(ct_z)
-                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
   real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
                                          -ct_delta * ct_bias_beta - ct_bias);

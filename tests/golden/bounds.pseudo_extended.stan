@@ -134,16 +134,18 @@ functions {
     return sum(log(sigma));
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -328,21 +330,19 @@ transformed parameters {
     }
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
-      ct_log_p += gamma_lpdf(f | 2, 3);
-      ct_log_p += normal_lpdf(g | 1, 1);
-      ct_log_p += student_t_lpdf(h | 4, 0, 1);
-      ct_log_p += normal_lpdf(i | 0, 1);
-      ct_log_p += normal_lpdf(to_vector(j) | 0, 3);
-      ct_log_p += beta_lpdf(k | 2, 2);
-      ct_log_p += normal_lpdf(to_array_1d(l) | 1, 2);
-      ct_log_p += normal_lpdf(m[1] | 0, 1);
-      ct_log_p += normal_lpdf(m[2] | f, 1);
-      ct_log_p += normal_lpdf(to_vector(n) | 0, 1);
-      for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
-      ct_log_p += std_normal_lpdf(p);
-    }
+    ct_log_p += normal_lpdf([a, b, c, d, e, q]' | 0.5, 2);
+    ct_log_p += gamma_lpdf(f | 2, 3);
+    ct_log_p += normal_lpdf(g | 1, 1);
+    ct_log_p += student_t_lpdf(h | 4, 0, 1);
+    ct_log_p += normal_lpdf(i | 0, 1);
+    ct_log_p += normal_lpdf(to_vector(j) | 0, 3);
+    ct_log_p += beta_lpdf(k | 2, 2);
+    ct_log_p += normal_lpdf(to_array_1d(l) | 1, 2);
+    ct_log_p += normal_lpdf(m[1] | 0, 1);
+    ct_log_p += normal_lpdf(m[2] | f, 1);
+    ct_log_p += normal_lpdf(to_vector(n) | 0, 1);
+    for (s in 1 : 2) ct_log_p += normal_lpdf(to_vector(o[s]) | s, 1);
+    ct_log_p += std_normal_lpdf(p);
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
                      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

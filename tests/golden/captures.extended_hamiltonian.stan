@@ -73,16 +73,18 @@ functions {
                + sum(log_inv_logit(-y));
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -159,40 +161,29 @@ transformed parameters {
       ct_log_jacobian += ct_lower_upper_bound_vector_lj(ct_y, 0, 1);
     }
   }
-}
-model {
-  // beta log p(theta, y), all constants kept
-  {
-    for (i in 1 : I) {
-      if (first[i] > 0) {
-        for (t in (first[i] + 1) : last[i]) {
-          target += ct_beta * bernoulli_lpmf(1 | survival[t - 1]);
-          target += ct_beta * bernoulli_lpmf(y[i, t] | detection[t - 1]);
-        }
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  for (i in 1 : I) {
+    if (first[i] > 0) {
+      for (t in (first[i] + 1) : last[i]) {
+        ct_log_p += bernoulli_lpmf(1 | survival[t - 1]);
+        ct_log_p += bernoulli_lpmf(y[i, t] | detection[t - 1]);
       }
     }
   }
-  // beta log |d theta / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+
+  // log p(z)
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;
+}
+model {
+  // beta log p(z): the tempered target
+  target += ct_beta * ct_log_target;
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    for (i in 1 : I) {
-      if (first[i] > 0) {
-        for (t in (first[i] + 1) : last[i]) {
-          ct_log_p += bernoulli_lpmf(1 | survival[t - 1]);
-          ct_log_p += bernoulli_lpmf(y[i, t] | detection[t - 1]);
-        }
-      }
-    }
-  }
-  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);

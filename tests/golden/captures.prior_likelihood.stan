@@ -23,16 +23,18 @@
 
 // Marked animals seen again: the animal decides over which times a loop runs.
 functions {
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -70,13 +72,11 @@ parameters {
 transformed parameters {
   real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    for (i in 1 : I) {
-      if (first[i] > 0) {
-        for (t in (first[i] + 1) : last[i]) {
-          ct_log_likelihood += bernoulli_lpmf(1 | survival[t - 1]);
-          ct_log_likelihood += bernoulli_lpmf(y[i, t] | detection[t - 1]);
-        }
+  for (i in 1 : I) {
+    if (first[i] > 0) {
+      for (t in (first[i] + 1) : last[i]) {
+        ct_log_likelihood += bernoulli_lpmf(1 | survival[t - 1]);
+        ct_log_likelihood += bernoulli_lpmf(y[i, t] | detection[t - 1]);
       }
     }
   }

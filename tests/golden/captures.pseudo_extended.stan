@@ -68,16 +68,18 @@ functions {
                + sum(log_inv_logit(-y));
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -163,13 +165,11 @@ transformed parameters {
     }
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      for (i in 1 : I) {
-        if (first[i] > 0) {
-          for (t in (first[i] + 1) : last[i]) {
-            ct_log_p += bernoulli_lpmf(1 | survival[t - 1]);
-            ct_log_p += bernoulli_lpmf(y[i, t] | detection[t - 1]);
-          }
+    for (i in 1 : I) {
+      if (first[i] > 0) {
+        for (t in (first[i] + 1) : last[i]) {
+          ct_log_p += bernoulli_lpmf(1 | survival[t - 1]);
+          ct_log_p += bernoulli_lpmf(y[i, t] | detection[t - 1]);
         }
       }
     }

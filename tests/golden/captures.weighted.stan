@@ -24,16 +24,15 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    for (i in 1 : I) {
-      if (first[i] > 0) {
-        for (t in (first[i] + 1) : last[i]) {
-          ct_log_likelihood += bernoulli_lpmf(1 | survival[t - 1]);
-          ct_log_likelihood += bernoulli_lpmf(y[i, t] | detection[t - 1]);
-        }
+  for (i in 1 : I) {
+    if (first[i] > 0) {
+      for (t in (first[i] + 1) : last[i]) {
+        ct_log_likelihood += bernoulli_lpmf(1 | survival[t - 1]);
+        ct_log_likelihood += bernoulli_lpmf(y[i, t] | detection[t - 1]);
       }
     }
   }
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -21,16 +21,18 @@
 
 // Transformed parameters that Stan checks against their constraints.
 functions {
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -101,26 +103,23 @@ transformed parameters {
   tuple(real<upper=0>, simplex[J]) pair = (-s, softmax(a));
 
   real ct_log_p = 0; // log p(theta, y), all constants kept
-  {
-    ct_log_p += exponential_lpdf(sigma | 1);
-  }
+  ct_log_p += exponential_lpdf(sigma | 1);
+
+  // delta: log base density minus log target density, both of z
+  real ct_delta = std_normal_lpdf(ct_z)
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
 }
 model {
   // log N(z; 0, I): the base
   target += std_normal_lpdf(ct_z);
-  // beta (log p(z) - log N(z; 0, I)): from the base to the target
-  target += ct_beta
-            * (ct_log_p + ct_log_jacobian + ct_log_det_scale
-               - std_normal_lpdf(ct_z));
+  // -beta delta: from the base to the target
+  target += -ct_beta * ct_delta;
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // delta: log base density minus log target density, both of z
-  real ct_delta = std_normal_lpdf(ct_z)
-                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
   real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
                                          -ct_delta * ct_bias_beta - ct_bias);

@@ -56,16 +56,18 @@ functions {
            - log_factorials;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -157,36 +159,34 @@ transformed parameters {
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_rate], 0);
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      array[2] real rates = {rate, 2 * rate};
-      ct_log_p += normal_lpdf(slope | 0, 1);
-      ct_log_p += normal_lpdf(effect | 0, 0.5);
-      ct_log_p += exponential_lpdf(rate | 1);
-      ct_log_p += ct_poisson_log_lpmf(y | offset_ + X * slope, ct_log_factorials_y);
-      ct_log_p += ct_poisson_lpmf(y | effort .* exp(effect[group]), ct_log_factorials_y);
-      ct_log_p += ct_binomial_logit_lpmf(wins |
-        trials, // in all
-        effect[group] - 0.5, ct_log_choices_trials_wins
-      );
-      vector[N] ct_each1;
-      for (n in 1 : N) {
-        real chance = inv_logit(X[n] * slope);
-        ct_each1[n] = chance;
-      }
-      ct_log_p += ct_binomial_lpmf(wins | trials, ct_each1, ct_log_choices_trials_wins);
-      ct_log_p += ct_poisson_log_lpmf(y | effect[group], ct_log_factorials_y);
-      ct_log_p += ct_poisson_lpmf(doubled | square(slope), ct_log_factorials_doubled);
-      // Stan's own functions remain
-      ct_log_p += poisson_lpmf(y | rate);
-      ct_log_p += poisson_log_lpmf(y | slope' * X');
-      ct_log_p += poisson_lpmf(doubled | rates);
-      ct_log_p += poisson_log_lpmf(y[1 : 2] | slope);
-      ct_log_p += poisson_lpmf(doubled | square(slope));
-      if (max(doubled) > 99) {
-        ct_log_p += negative_infinity();
-      } else {
-        ct_log_p += -poisson_lcdf(99 | square(slope));
-      }
+    array[2] real rates = {rate, 2 * rate};
+    ct_log_p += normal_lpdf(slope | 0, 1);
+    ct_log_p += normal_lpdf(effect | 0, 0.5);
+    ct_log_p += exponential_lpdf(rate | 1);
+    ct_log_p += ct_poisson_log_lpmf(y | offset_ + X * slope, ct_log_factorials_y);
+    ct_log_p += ct_poisson_lpmf(y | effort .* exp(effect[group]), ct_log_factorials_y);
+    ct_log_p += ct_binomial_logit_lpmf(wins |
+      trials, // in all
+      effect[group] - 0.5, ct_log_choices_trials_wins
+    );
+    vector[N] ct_each1;
+    for (n in 1 : N) {
+      real chance = inv_logit(X[n] * slope);
+      ct_each1[n] = chance;
+    }
+    ct_log_p += ct_binomial_lpmf(wins | trials, ct_each1, ct_log_choices_trials_wins);
+    ct_log_p += ct_poisson_log_lpmf(y | effect[group], ct_log_factorials_y);
+    ct_log_p += ct_poisson_lpmf(doubled | square(slope), ct_log_factorials_doubled);
+    // Stan's own functions remain
+    ct_log_p += poisson_lpmf(y | rate);
+    ct_log_p += poisson_log_lpmf(y | slope' * X');
+    ct_log_p += poisson_lpmf(doubled | rates);
+    ct_log_p += poisson_log_lpmf(y[1 : 2] | slope);
+    ct_log_p += poisson_lpmf(doubled | square(slope));
+    if (max(doubled) > 99) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -poisson_lcdf(99 | square(slope));
     }
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])

@@ -31,35 +31,34 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    array[2] real rates = {rate, 2 * rate};
-    target += normal_lpdf(slope | 0, 1);
-    target += normal_lpdf(effect | 0, 0.5);
-    target += exponential_lpdf(rate | 1);
-    ct_log_likelihood += poisson_log_lpmf(y | offset_ + X * slope);
-    ct_log_likelihood += poisson_lpmf(y | effort .* exp(effect[group]));
-    ct_log_likelihood += binomial_logit_lpmf(wins |
-      trials, // in all
-      effect[group] - 0.5
-    );
-    for (n in 1 : N) {
-      real chance = inv_logit(X[n] * slope);
-      ct_log_likelihood += binomial_lpmf(wins[n] | trials[n], chance);
-    }
-    for (n in 1 : N) ct_log_likelihood += poisson_log_lpmf(y[n] | effect[group[n]]);
-    ct_log_likelihood += poisson_lpmf(doubled | square(slope));
-    // Stan's own functions remain
-    ct_log_likelihood += poisson_lpmf(y | rate);
-    ct_log_likelihood += poisson_log_lpmf(y | slope' * X');
-    ct_log_likelihood += poisson_lpmf(doubled | rates);
-    ct_log_likelihood += poisson_log_lpmf(y[1 : 2] | slope);
-    ct_log_likelihood += poisson_lpmf(doubled | square(slope));
-    if (max(doubled) > 99) {
-      ct_log_likelihood += negative_infinity();
-    } else {
-      ct_log_likelihood += -poisson_lcdf(99 | square(slope));
-    }
+  array[2] real rates = {rate, 2 * rate};
+  target += normal_lpdf(slope | 0, 1);
+  target += normal_lpdf(effect | 0, 0.5);
+  target += exponential_lpdf(rate | 1);
+  ct_log_likelihood += poisson_log_lpmf(y | offset_ + X * slope);
+  ct_log_likelihood += poisson_lpmf(y | effort .* exp(effect[group]));
+  ct_log_likelihood += binomial_logit_lpmf(wins |
+    trials, // in all
+    effect[group] - 0.5
+  );
+  for (n in 1 : N) {
+    real chance = inv_logit(X[n] * slope);
+    ct_log_likelihood += binomial_lpmf(wins[n] | trials[n], chance);
   }
+  for (n in 1 : N) ct_log_likelihood += poisson_log_lpmf(y[n] | effect[group[n]]);
+  ct_log_likelihood += poisson_lpmf(doubled | square(slope));
+  // Stan's own functions remain
+  ct_log_likelihood += poisson_lpmf(y | rate);
+  ct_log_likelihood += poisson_log_lpmf(y | slope' * X');
+  ct_log_likelihood += poisson_lpmf(doubled | rates);
+  ct_log_likelihood += poisson_log_lpmf(y[1 : 2] | slope);
+  ct_log_likelihood += poisson_lpmf(doubled | square(slope));
+  if (max(doubled) > 99) {
+    ct_log_likelihood += negative_infinity();
+  } else {
+    ct_log_likelihood += -poisson_lcdf(99 | square(slope));
+  }
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -18,11 +18,7 @@ parameters {
 model {
   target += normal_lpdf(mu | 0, 5);
   target += cauchy_lpdf(tau | 0, 5);
-  if (tau < 0) {
-    target += negative_infinity();
-  } else {
-    target += -cauchy_lccdf(0 | 0, 5);
-  } // half-Cauchy
+  target += -cauchy_lccdf(0 | 0, 5); // half-Cauchy
   target += normal_lpdf(theta | mu, tau);
   target += normal_lpdf(y | theta, sigma);
 }

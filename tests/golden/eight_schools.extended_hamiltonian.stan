@@ -43,16 +43,18 @@ functions {
     return rows(y) * log(sigma);
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -129,28 +131,24 @@ transformed parameters {
   }
 
   real ct_log_p = 0; // log p(theta, y), all constants kept
-  {
-    ct_log_p += normal_lpdf(mu | 0, 5);
-    ct_log_p += cauchy_lpdf(tau | 0, 5);
-    if (tau < 0) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -cauchy_lccdf(0 | 0, 5);
-    } // half-Cauchy
-    ct_log_p += normal_lpdf(theta | mu, tau);
-    ct_log_p += normal_lpdf(y | theta, sigma);
-  }
+  ct_log_p += normal_lpdf(mu | 0, 5);
+  ct_log_p += cauchy_lpdf(tau | 0, 5);
+  ct_log_p += -cauchy_lccdf(0 | 0, 5); // half-Cauchy
+  ct_log_p += normal_lpdf(theta | mu, tau);
+  ct_log_p += normal_lpdf(y | theta, sigma);
+
+  // log p(z)
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;
 }
 model {
   // beta log p(z): the tempered target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  target += ct_beta * ct_log_target;
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);

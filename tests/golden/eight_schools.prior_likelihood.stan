@@ -23,16 +23,18 @@
 
 // Eight schools, centred.
 functions {
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -68,19 +70,13 @@ parameters {
 }
 transformed parameters {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    ct_log_likelihood += normal_lpdf(y | theta, sigma);
-  }
+  ct_log_likelihood += normal_lpdf(y | theta, sigma);
 }
 model {
   // log p(theta), all constants kept: the prior
   target += normal_lpdf(mu | 0, 5);
   target += cauchy_lpdf(tau | 0, 5);
-  if (tau < 0) {
-    target += negative_infinity();
-  } else {
-    target += -cauchy_lccdf(0 | 0, 5);
-  } // half-Cauchy
+  target += -cauchy_lccdf(0 | 0, 5); // half-Cauchy
   target += normal_lpdf(theta | mu, tau);
   // beta log p(y | theta): the tempered likelihood
   target += inv_logit(ct_u) * ct_log_likelihood;

@@ -23,17 +23,12 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    target += normal_lpdf(mu | 0, 5);
-    target += cauchy_lpdf(tau | 0, 5);
-    if (tau < 0) {
-      target += negative_infinity();
-    } else {
-      target += -cauchy_lccdf(0 | 0, 5);
-    } // half-Cauchy
-    target += normal_lpdf(theta | mu, tau);
-    ct_log_likelihood += normal_lpdf(y | theta, sigma);
-  }
+  target += normal_lpdf(mu | 0, 5);
+  target += cauchy_lpdf(tau | 0, 5);
+  target += -cauchy_lccdf(0 | 0, 5); // half-Cauchy
+  target += normal_lpdf(theta | mu, tau);
+  ct_log_likelihood += normal_lpdf(y | theta, sigma);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

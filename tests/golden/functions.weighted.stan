@@ -44,12 +44,11 @@ transformed parameters {
 model {
   real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    prior_lp(mu);
-    ct_log_prior += tail_lpdf(rate | 3);
-    ct_log_likelihood += count_lpmf(k | rate);
-    ct_log_likelihood += reduce_sum(partial_sum_lpdf, y, 1, mu + shift);
-  }
+  prior_lp(mu);
+  ct_log_prior += tail_lpdf(rate | 3);
+  ct_log_likelihood += count_lpmf(k | rate);
+  ct_log_likelihood += reduce_sum(partial_sum_lpdf, y, 1, mu + shift);
+
   // log p(theta): the prior
   target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood

@@ -20,16 +20,18 @@
 
 // Neal's funnel: no data at all.
 functions {
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -101,10 +103,8 @@ transformed parameters {
     x = ct_x[ct_at_x : ct_end - 1];
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      ct_log_p += normal_lpdf(y | 0, 3);
-      ct_log_p += normal_lpdf(x | 0, exp(y / 2));
-    }
+    ct_log_p += normal_lpdf(y | 0, 3);
+    ct_log_p += normal_lpdf(x | 0, exp(y / 2));
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
                      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

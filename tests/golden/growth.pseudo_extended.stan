@@ -57,16 +57,18 @@ functions {
              : log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -152,18 +154,16 @@ transformed parameters {
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
+    vector[T] size_at;
     {
-      vector[T] size_at;
-      {
-        array[T] vector[1] solution
-          = ode_rk45(grow, [start]', 0, t, rate, capacity);
-        size_at = to_vector(solution[ : , 1]);
-      }
-      ct_log_p += lognormal_lpdf(rate | -1, 1);
-      ct_log_p += pareto_lpdf(capacity | max(y), 1.5);
-      ct_log_p += exponential_lpdf(sigma | 2);
-      ct_log_p += lognormal_lpdf(y | log(size_at), sigma);
+      array[T] vector[1] solution
+        = ode_rk45(grow, [start]', 0, t, rate, capacity);
+      size_at = to_vector(solution[ : , 1]);
     }
+    ct_log_p += lognormal_lpdf(rate | -1, 1);
+    ct_log_p += pareto_lpdf(capacity | max(y), 1.5);
+    ct_log_p += exponential_lpdf(sigma | 2);
+    ct_log_p += lognormal_lpdf(y | log(size_at), sigma);
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
                      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

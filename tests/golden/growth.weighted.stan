@@ -29,18 +29,17 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
+  vector[T] size_at;
   {
-    vector[T] size_at;
-    {
-      array[T] vector[1] solution
-        = ode_rk45(grow, [start]', 0, t, rate, capacity);
-      size_at = to_vector(solution[ : , 1]);
-    }
-    target += lognormal_lpdf(rate | -1, 1);
-    target += pareto_lpdf(capacity | max(y), 1.5);
-    target += exponential_lpdf(sigma | 2);
-    ct_log_likelihood += lognormal_lpdf(y | log(size_at), sigma);
+    array[T] vector[1] solution
+      = ode_rk45(grow, [start]', 0, t, rate, capacity);
+    size_at = to_vector(solution[ : , 1]);
   }
+  target += lognormal_lpdf(rate | -1, 1);
+  target += pareto_lpdf(capacity | max(y), 1.5);
+  target += exponential_lpdf(sigma | 2);
+  ct_log_likelihood += lognormal_lpdf(y | log(size_at), sigma);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

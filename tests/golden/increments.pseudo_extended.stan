@@ -23,16 +23,18 @@ functions {
     return 2 * x;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -111,27 +113,25 @@ transformed parameters {
     vector[2] log_lambda = -log1p_exp(-lambda); // {{ not a template }}
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      int half = N %/% 2;
-      vector[N] log_lik;
-      ct_log_p += -0.5 * square(mu); // a scalar
-      ct_log_p += sum(-square(lambda)); // a container
-      ct_log_p += sum(twice(-square(y - mu))); // stanct: likelihood
-      profile("likelihood") {
-        for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
-        ct_log_p += sum(log_lik[1 : half]);
-        ct_log_p += sum(log_lik[(half + 1) : N]);
-      }
-      {
-        array[2] real local = {mu, lambda[1]};
-        ct_log_p += -0.1 * square(local[2]);
-        ct_log_p += normal_lpdf(local | 0, 3);
-      }
-      while (half > 100) half -= 1;
-      ct_log_p += normal_lpdf({1.5, -2.0} | mu, table[1, 2]);
-      if (mu > 100) ct_log_p += negative_infinity(); else if (mu > 50) ct_log_p += -1;
-      print("target() is ", (ct_log_jacobian + ct_log_p), " /* no comment */");
+    int half = N %/% 2;
+    vector[N] log_lik;
+    ct_log_p += -0.5 * square(mu); // a scalar
+    ct_log_p += sum(-square(lambda)); // a container
+    ct_log_p += sum(twice(-square(y - mu))); // stanct: likelihood
+    profile("likelihood") {
+      for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
+      ct_log_p += sum(log_lik[1 : half]);
+      ct_log_p += sum(log_lik[(half + 1) : N]);
     }
+    {
+      array[2] real local = {mu, lambda[1]};
+      ct_log_p += -0.1 * square(local[2]);
+      ct_log_p += normal_lpdf(local | 0, 3);
+    }
+    while (half > 100) half -= 1;
+    ct_log_p += normal_lpdf({1.5, -2.0} | mu, table[1, 2]);
+    if (mu > 100) ct_log_p += negative_infinity(); else if (mu > 50) ct_log_p += -1;
+    print("target() is ", (ct_log_jacobian + ct_log_p), " /* no comment */");
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
                      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

@@ -32,27 +32,26 @@ transformed parameters {
 model {
   real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    int half = N %/% 2;
-    vector[N] log_lik;
-    ct_log_prior += -0.5 * square(mu); // a scalar
-    ct_log_prior += sum(-square(lambda)); // a container
-    ct_log_likelihood += sum(twice(-square(y - mu))); // stanct: likelihood
-    profile("likelihood") {
-      for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
-      ct_log_likelihood += sum(log_lik[1 : half]);
-      ct_log_likelihood += sum(log_lik[(half + 1) : N]);
-    }
-    {
-      array[2] real local = {mu, lambda[1]};
-      ct_log_prior += -0.1 * square(local[2]);
-      ct_log_prior += normal_lpdf(local | 0, 3);
-    }
-    while (half > 100) half -= 1;
-    ct_log_likelihood += normal_lpdf({1.5, -2.0} | mu, table[1, 2]);
-    if (mu > 100) ct_log_prior += negative_infinity(); else if (mu > 50) ct_log_prior += -1;
-    print("target() is ", (ct_log_prior + ct_log_likelihood + target()), " /* no comment */");
+  int half = N %/% 2;
+  vector[N] log_lik;
+  ct_log_prior += -0.5 * square(mu); // a scalar
+  ct_log_prior += sum(-square(lambda)); // a container
+  ct_log_likelihood += sum(twice(-square(y - mu))); // stanct: likelihood
+  profile("likelihood") {
+    for (n in 1 : N) log_lik[n] = normal_lpdf(y[n] | mu, 1);
+    ct_log_likelihood += sum(log_lik[1 : half]);
+    ct_log_likelihood += sum(log_lik[(half + 1) : N]);
   }
+  {
+    array[2] real local = {mu, lambda[1]};
+    ct_log_prior += -0.1 * square(local[2]);
+    ct_log_prior += normal_lpdf(local | 0, 3);
+  }
+  while (half > 100) half -= 1;
+  ct_log_likelihood += normal_lpdf({1.5, -2.0} | mu, table[1, 2]);
+  if (mu > 100) ct_log_prior += negative_infinity(); else if (mu > 50) ct_log_prior += -1;
+  print("target() is ", (ct_log_prior + ct_log_likelihood + target()), " /* no comment */");
+
   // log p(theta): the prior
   target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood

@@ -46,16 +46,18 @@ functions {
     return theta;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -149,34 +151,26 @@ transformed parameters {
   else ct_log_jacobian += sum(0.5 * free);
   real<lower=0> sigma = exp(log_scale);
   ct_log_jacobian += log_scale;
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  ct_log_p += gamma_lpdf(high | 2, 1);
+  for (k in 1 : 2) ct_log_p += dirichlet_lpdf(w[k] | [1, 2, 3]');
+  ct_log_p += normal_lpdf(free | low, 2);
+  ct_log_p += normal_lpdf(y | w[1, 2] + free[1], sigma);
+  ct_log_p += exponential_lpdf(sigma | 1);
+
+  // log p(z)
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * gamma_lpdf(high | 2, 1);
-    for (k in 1 : 2) target += ct_beta * dirichlet_lpdf(w[k] | [1, 2, 3]');
-    target += ct_beta * normal_lpdf(free | low, 2);
-    target += ct_beta * normal_lpdf(y | w[1, 2] + free[1], sigma);
-    target += ct_beta * exponential_lpdf(sigma | 1);
-  }
-  // beta log |d theta / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // beta log p(z): the tempered target
+  target += ct_beta * ct_log_target;
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += gamma_lpdf(high | 2, 1);
-    for (k in 1 : 2) ct_log_p += dirichlet_lpdf(w[k] | [1, 2, 3]');
-    ct_log_p += normal_lpdf(free | low, 2);
-    ct_log_p += normal_lpdf(y | w[1, 2] + free[1], sigma);
-    ct_log_p += exponential_lpdf(sigma | 1);
-  }
-  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);

@@ -38,13 +38,12 @@ transformed parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    target += gamma_lpdf(high | 2, 1);
-    for (k in 1 : 2) target += dirichlet_lpdf(w[k] | [1, 2, 3]');
-    target += normal_lpdf(free | low, 2);
-    ct_log_likelihood += normal_lpdf(y | w[1, 2] + free[1], sigma);
-    target += exponential_lpdf(sigma | 1);
-  }
+  target += gamma_lpdf(high | 2, 1);
+  for (k in 1 : 2) target += dirichlet_lpdf(w[k] | [1, 2, 3]');
+  target += normal_lpdf(free | low, 2);
+  ct_log_likelihood += normal_lpdf(y | w[1, 2] + free[1], sigma);
+  target += exponential_lpdf(sigma | 1);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -24,16 +24,18 @@
 /* A program whose layout must survive.
    {% raw %} {{ and }} ]] # */
 functions {
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -69,29 +71,27 @@ parameters {
 transformed parameters {
   real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    ct_log_prior += normal_lpdf(mu | 0,1); ct_log_prior += exponential_lpdf(sigma   |    1 );
-    ct_log_likelihood += normal_lpdf(y /* the data */ | // are
-      mu, // mean
-             sigma);
-    if (N>3) {
-      ct_log_prior += cauchy_lpdf(mu | 0,1);
-      if (mu > 9) {
-        ct_log_prior += negative_infinity();
-      } else {
-        ct_log_prior += -cauchy_lcdf(9 | 0, 1);
-      }
-    } else
-      for (n in 1:N) if (y[n] > 0) ct_log_likelihood += std_normal_lpdf(y[n]);
-    ct_log_prior += std_normal_lpdf(mu);
-    if (mu < -5 || mu > 5) {
+  ct_log_prior += normal_lpdf(mu | 0,1); ct_log_prior += exponential_lpdf(sigma   |    1 );
+  ct_log_likelihood += normal_lpdf(y /* the data */ | // are
+    mu, // mean
+           sigma);
+  if (N>3) {
+    ct_log_prior += cauchy_lpdf(mu | 0,1);
+    if (mu > 9) {
       ct_log_prior += negative_infinity();
     } else {
-      ct_log_prior += -log_diff_exp(
-        std_normal_lcdf(5),
-        std_normal_lcdf(-5)
-      );
+      ct_log_prior += -cauchy_lcdf(9 | 0, 1);
     }
+  } else
+    for (n in 1:N) if (y[n] > 0) ct_log_likelihood += std_normal_lpdf(y[n]);
+  ct_log_prior += std_normal_lpdf(mu);
+  if (mu < -5 || mu > 5) {
+    ct_log_prior += negative_infinity();
+  } else {
+    ct_log_prior += -log_diff_exp(
+      std_normal_lcdf(5),
+      std_normal_lcdf(-5)
+    );
   }
 }
 model {

@@ -31,16 +31,18 @@ functions {
     return lb == negative_infinity() ? 0 : y;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -117,26 +119,24 @@ transformed parameters {
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      ct_log_p += normal_lpdf(mu | 0,1); ct_log_p += exponential_lpdf(sigma   |    1 );
-      ct_log_p += normal_lpdf(y /* the data */ | // are
-        mu, // mean
-               sigma);
-      if (N>3) {
-        ct_log_p += cauchy_lpdf(mu | 0,1);
-        if (mu > 9) {
-          ct_log_p += negative_infinity();
-        } else {
-          ct_log_p += -cauchy_lcdf(9 | 0, 1);
-        }
-      } else
-        for (n in 1:N) if (y[n] > 0) ct_log_p += std_normal_lpdf(y[n]);
-      ct_log_p += std_normal_lpdf(mu);
-      if (mu < -5 || mu > 5) {
+    ct_log_p += normal_lpdf(mu | 0,1); ct_log_p += exponential_lpdf(sigma   |    1 );
+    ct_log_p += normal_lpdf(y /* the data */ | // are
+      mu, // mean
+             sigma);
+    if (N>3) {
+      ct_log_p += cauchy_lpdf(mu | 0,1);
+      if (mu > 9) {
         ct_log_p += negative_infinity();
       } else {
-        ct_log_p += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
+        ct_log_p += -cauchy_lcdf(9 | 0, 1);
       }
+    } else
+      for (n in 1:N) if (y[n] > 0) ct_log_p += std_normal_lpdf(y[n]);
+    ct_log_p += std_normal_lpdf(mu);
+    if (mu < -5 || mu > 5) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
     }
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])

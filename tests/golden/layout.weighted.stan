@@ -23,27 +23,26 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    target += normal_lpdf(mu | 0,1); target += exponential_lpdf(sigma   |    1 );
-    ct_log_likelihood += normal_lpdf(y /* the data */ | // are
-      mu, // mean
-             sigma);
-    if (N>3) {
-      target += cauchy_lpdf(mu | 0,1);
-      if (mu > 9) {
-        target += negative_infinity();
-      } else {
-        target += -cauchy_lcdf(9 | 0, 1);
-      }
-    } else
-      for (n in 1:N) if (y[n] > 0) ct_log_likelihood += std_normal_lpdf(y[n]);
-    target += std_normal_lpdf(mu);
-    if (mu < -5 || mu > 5) {
+  target += normal_lpdf(mu | 0,1); target += exponential_lpdf(sigma   |    1 );
+  ct_log_likelihood += normal_lpdf(y /* the data */ | // are
+    mu, // mean
+           sigma);
+  if (N>3) {
+    target += cauchy_lpdf(mu | 0,1);
+    if (mu > 9) {
       target += negative_infinity();
     } else {
-      target += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
+      target += -cauchy_lcdf(9 | 0, 1);
     }
+  } else
+    for (n in 1:N) if (y[n] > 0) ct_log_likelihood += std_normal_lpdf(y[n]);
+  target += std_normal_lpdf(mu);
+  if (mu < -5 || mu > 5) {
+    target += negative_infinity();
+  } else {
+    target += -log_diff_exp(std_normal_lcdf(5), std_normal_lcdf(-5));
   }
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -39,16 +39,18 @@ functions {
     return lb == negative_infinity() ? 0 : y;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -129,133 +131,8 @@ transformed parameters {
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
     eta = to_matrix(ct_x[ct_at_eta : ct_end - 1], N, M);
   }
-}
-model {
-  // beta log p(theta, y), all constants kept
-  {
-    array[N] real mu;
-    vector[N] later;
-    real last = 0;
-    target += ct_beta * lognormal_lpdf(sigma | 0, 1);
-    // the whole of containers
-    target += ct_beta * normal_lpdf(y | x, sigma);
-    for (n in 1 : N) {
-      target += ct_beta * (std_normal_lpdf(x[n]) + b);
-    }
-    target += ct_beta * normal_lpdf(y | a[group], sigma);
-    // element by element, each before it is read
-    for (n in 1 : N) {
-      mu[n] = a[group[n]] + b * x[n];
-    }
-    target += ct_beta * student_t_lpdf(y | 4, mu, sigma);
-    // given a value after it is read
-    vector[N] ct_each1;
-    for (n in 1 : N) {
-      later[n] = b;
-      ct_each1[n] = later[n];
-      later[n] = 2 * b;
-    }
-    target += ct_beta * normal_lpdf(y | ct_each1, 1);
-    // an expression, behind a comment, in a part of the range
-    array[max(0, N - 2)] int ct_each2;
-    vector[max(0, N - 2)] ct_each3;
-    for (n in 2 : (N - 1)) { // all but two
-      ct_each2[n - 1] = trials[n];
-      ct_each3[n - 1] = exp(b) + x[n] ^ 2 + y[n - 1] ^ 2;
-    }
-    target += ct_beta * poisson_lpmf(ct_each2 | ct_each3);
-    vector[max(0, N_plain - nothing)] ct_each4;
-    vector[max(0, N_plain - nothing)] ct_each5;
-    for (n in (nothing + 1) : N_plain) {
-      ct_each4[n - nothing] = y[n];
-      ct_each5[n - nothing] = b * n;
-    }
-    target += ct_beta * normal_lccdf(ct_each4 | ct_each5, sigma);
-    // loops in one another
-    array[N * M] int ct_each6;
-    int ct_turn1 = 0;
-    vector[N * M] ct_each7;
-    array[N * M] int ct_each8;
-    array[N * M] int ct_each9;
-    vector[N * M] ct_each10;
-    vector[N * M] ct_each11;
-    vector[N * M] ct_each12;
-    vector[N * M] ct_each13;
-    for (n in 1 : N) {
-      for (m in 1 : M) {
-        ct_turn1 += 1;
-        ct_each6[ct_turn1] = count[n, m];
-        ct_each7[ct_turn1] = eta[n, m];
-        ct_each8[ct_turn1] = count[n, m];
-        ct_each9[ct_turn1] = trials[n] + 9;
-        ct_each10[ct_turn1] = eta[n, m] - b;
-        ct_each11[ct_turn1] = eta[n, m];
-        ct_each12[ct_turn1] = a[group[n]] * m;
-        ct_each13[ct_turn1] = 1 + m;
-      }
-    }
-    target += ct_beta * poisson_log_lpmf(ct_each6 | ct_each7);
-    target += ct_beta * binomial_logit_lpmf(ct_each8 | ct_each9, ct_each10);
-    target += ct_beta * normal_lpdf(ct_each11 | ct_each12, ct_each13);
-    // a range that the outer loop sets
-    for (n in 1 : N) {
-      vector[max(0, M - (n - 1))] ct_each14;
-      for (m in n : M) {
-        ct_each14[m - (n - 1)] = eta[n, m];
-      }
-      target += ct_beta * logistic_lpdf(ct_each14 | b, 1);
-    }
-    if (N > 2)
-      target += ct_beta * normal_lpdf(b | y, 3);
-    // what stays: branches, a density of the user's, mixtures, a recurrence
-    vector[N] ct_each15;
-    for (n in 1 : N) {
-      if (y[n] > 0) target += ct_beta * exponential_lpdf(y[n] | sigma);
-      target += ct_beta * own_lpdf(y[n] | sigma);
-      target += ct_beta * log_mix(0.3, normal_lpdf(y[n] | b, 1), normal_lpdf(y[n] | -b, 2));
-      last = 0.5 * last + x[n];
-      ct_each15[n] = last * b;
-    }
-    target += ct_beta * normal_lpdf(y | ct_each15, 1);
-    for (n in 1 : N) {
-      if (n == 3) break;
-      target += ct_beta * normal_lpdf(y[n] | b, sigma);
-    }
-    for (value in y) target += ct_beta * normal_lpdf(value | b, sigma);
-    for (n in 1 : 2) target += ct_beta * normal_lpdf(b | 0, 2);
-    vector[nothing] ct_each16;
-    vector[nothing] ct_each17;
-    for (n in 1 : nothing) {
-      ct_each16[n] = y[n];
-      ct_each17[n] = a[n];
-    }
-    target += ct_beta * normal_lpdf(ct_each16 | ct_each17, sigma);
-    while (last > 100) {
-      last = 0;
-      target += ct_beta * normal_lpdf(b | 0, 1);
-    }
-    for (g in 1 : G) {
-      target += ct_beta * normal_lpdf(a[g] | 0, 2);
-      if (a[g] < -5 || a[g] > 5) {
-        target += negative_infinity();
-      } else {
-        target += -ct_beta * log_diff_exp(
-          normal_lcdf(5 | 0, 2),
-          normal_lcdf(-5 | 0, 2)
-        );
-      }
-    }
-  }
-  // beta log |d theta / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
-  // -b(xi): the bias
-  target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
-  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
-  target += logistic_lpdf(ct_u | 0, 1);
-}
-generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
   {
     array[N] real mu;
     vector[N] later;
@@ -263,97 +140,103 @@ generated quantities {
     ct_log_p += lognormal_lpdf(sigma | 0, 1);
     // the whole of containers
     ct_log_p += normal_lpdf(y | x, sigma);
+    vector[N] ct_each1;
     for (n in 1 : N) {
-      ct_log_p += std_normal_lpdf(x[n]) + b;
+      ct_each1[n] = std_normal_lpdf(x[n]) + b;
     }
     ct_log_p += normal_lpdf(y | a[group], sigma);
+    ct_log_p += sum(ct_each1);
     // element by element, each before it is read
     for (n in 1 : N) {
       mu[n] = a[group[n]] + b * x[n];
     }
     ct_log_p += student_t_lpdf(y | 4, mu, sigma);
     // given a value after it is read
-    vector[N] ct_each1;
+    vector[N] ct_each2;
     for (n in 1 : N) {
       later[n] = b;
-      ct_each1[n] = later[n];
+      ct_each2[n] = later[n];
       later[n] = 2 * b;
     }
-    ct_log_p += normal_lpdf(y | ct_each1, 1);
+    ct_log_p += normal_lpdf(y | ct_each2, 1);
     // an expression, behind a comment, in a part of the range
-    array[max(0, N - 2)] int ct_each2;
-    vector[max(0, N - 2)] ct_each3;
+    array[max(0, N - 2)] int ct_each3;
+    vector[max(0, N - 2)] ct_each4;
     for (n in 2 : (N - 1)) { // all but two
-      ct_each2[n - 1] = trials[n];
-      ct_each3[n - 1] = exp(b) + x[n] ^ 2 + y[n - 1] ^ 2;
+      ct_each3[n - 1] = trials[n];
+      ct_each4[n - 1] = exp(b) + x[n] ^ 2 + y[n - 1] ^ 2;
     }
-    ct_log_p += poisson_lpmf(ct_each2 | ct_each3);
-    vector[max(0, N_plain - nothing)] ct_each4;
+    ct_log_p += poisson_lpmf(ct_each3 | ct_each4);
     vector[max(0, N_plain - nothing)] ct_each5;
+    vector[max(0, N_plain - nothing)] ct_each6;
     for (n in (nothing + 1) : N_plain) {
-      ct_each4[n - nothing] = y[n];
-      ct_each5[n - nothing] = b * n;
+      ct_each5[n - nothing] = y[n];
+      ct_each6[n - nothing] = b * n;
     }
-    ct_log_p += normal_lccdf(ct_each4 | ct_each5, sigma);
+    ct_log_p += normal_lccdf(ct_each5 | ct_each6, sigma);
     // loops in one another
-    array[N * M] int ct_each6;
+    array[N * M] int ct_each7;
     int ct_turn1 = 0;
-    vector[N * M] ct_each7;
-    array[N * M] int ct_each8;
+    vector[N * M] ct_each8;
     array[N * M] int ct_each9;
-    vector[N * M] ct_each10;
+    array[N * M] int ct_each10;
     vector[N * M] ct_each11;
     vector[N * M] ct_each12;
     vector[N * M] ct_each13;
+    vector[N * M] ct_each14;
     for (n in 1 : N) {
       for (m in 1 : M) {
         ct_turn1 += 1;
-        ct_each6[ct_turn1] = count[n, m];
-        ct_each7[ct_turn1] = eta[n, m];
-        ct_each8[ct_turn1] = count[n, m];
-        ct_each9[ct_turn1] = trials[n] + 9;
-        ct_each10[ct_turn1] = eta[n, m] - b;
-        ct_each11[ct_turn1] = eta[n, m];
-        ct_each12[ct_turn1] = a[group[n]] * m;
-        ct_each13[ct_turn1] = 1 + m;
+        ct_each7[ct_turn1] = count[n, m];
+        ct_each8[ct_turn1] = eta[n, m];
+        ct_each9[ct_turn1] = count[n, m];
+        ct_each10[ct_turn1] = trials[n] + 9;
+        ct_each11[ct_turn1] = eta[n, m] - b;
+        ct_each12[ct_turn1] = eta[n, m];
+        ct_each13[ct_turn1] = a[group[n]] * m;
+        ct_each14[ct_turn1] = 1 + m;
       }
     }
-    ct_log_p += poisson_log_lpmf(ct_each6 | ct_each7);
-    ct_log_p += binomial_logit_lpmf(ct_each8 | ct_each9, ct_each10);
-    ct_log_p += normal_lpdf(ct_each11 | ct_each12, ct_each13);
+    ct_log_p += poisson_log_lpmf(ct_each7 | ct_each8);
+    ct_log_p += binomial_logit_lpmf(ct_each9 | ct_each10, ct_each11);
+    ct_log_p += normal_lpdf(ct_each12 | ct_each13, ct_each14);
     // a range that the outer loop sets
     for (n in 1 : N) {
-      vector[max(0, M - (n - 1))] ct_each14;
+      vector[max(0, M - (n - 1))] ct_each15;
       for (m in n : M) {
-        ct_each14[m - (n - 1)] = eta[n, m];
+        ct_each15[m - (n - 1)] = eta[n, m];
       }
-      ct_log_p += logistic_lpdf(ct_each14 | b, 1);
+      ct_log_p += logistic_lpdf(ct_each15 | b, 1);
     }
     if (N > 2)
       ct_log_p += normal_lpdf(b | y, 3);
     // what stays: branches, a density of the user's, mixtures, a recurrence
-    vector[N] ct_each15;
+    vector[N] ct_each16;
+    vector[N] ct_each17;
+    vector[N] ct_each18;
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_p += exponential_lpdf(y[n] | sigma);
-      ct_log_p += own_lpdf(y[n] | sigma);
-      ct_log_p += log_mix(0.3, normal_lpdf(y[n] | b, 1), normal_lpdf(y[n] | -b, 2));
+      ct_each16[n] = own_lpdf(y[n] | sigma);
+      ct_each17[n] = log_mix(0.3, normal_lpdf(y[n] | b, 1), normal_lpdf(y[n] | -b, 2));
       last = 0.5 * last + x[n];
-      ct_each15[n] = last * b;
+      ct_each18[n] = last * b;
     }
-    ct_log_p += normal_lpdf(y | ct_each15, 1);
+    ct_log_p += sum(ct_each16);
+    ct_log_p += sum(ct_each17);
+    ct_log_p += normal_lpdf(y | ct_each18, 1);
     for (n in 1 : N) {
       if (n == 3) break;
       ct_log_p += normal_lpdf(y[n] | b, sigma);
     }
     for (value in y) ct_log_p += normal_lpdf(value | b, sigma);
     for (n in 1 : 2) ct_log_p += normal_lpdf(b | 0, 2);
-    vector[nothing] ct_each16;
-    vector[nothing] ct_each17;
+    vector[nothing] ct_each19;
+    vector[nothing] ct_each20;
     for (n in 1 : nothing) {
-      ct_each16[n] = y[n];
-      ct_each17[n] = a[n];
+      ct_each19[n] = y[n];
+      ct_each20[n] = a[n];
     }
-    ct_log_p += normal_lpdf(ct_each16 | ct_each17, sigma);
+    ct_log_p += normal_lpdf(ct_each19 | ct_each20, sigma);
     while (last > 100) {
       last = 0;
       ct_log_p += normal_lpdf(b | 0, 1);
@@ -370,7 +253,19 @@ generated quantities {
       }
     }
   }
-  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
+
+  // log p(z)
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;
+}
+model {
+  // beta log p(z): the tempered target
+  target += ct_beta * ct_log_target;
+  // -b(xi): the bias
+  target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
+  // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
+  target += logistic_lpdf(ct_u | 0, 1);
+}
+generated quantities {
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);

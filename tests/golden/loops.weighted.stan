@@ -36,82 +36,81 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    array[N] real mu;
-    vector[N] later;
-    real last = 0;
-    target += lognormal_lpdf(sigma | 0, 1);
-    // the whole of containers
-    for (n in 1 : N) ct_log_likelihood += normal_lpdf(y[n] | x[n], sigma);
-    for (n in 1 : N) {
-      ct_log_likelihood += normal_lpdf(y[n] | a[group[n]], sigma);
-      ct_log_likelihood += std_normal_lpdf(x[n]);
-      target += b;
-    }
-    // element by element, each before it is read
-    for (n in 1 : N) {
-      mu[n] = a[group[n]] + b * x[n];
-      ct_log_likelihood += student_t_lpdf(y[n] | 4, mu[n], sigma);
-    }
-    // given a value after it is read
-    for (n in 1 : N) {
-      later[n] = b;
-      ct_log_likelihood += normal_lpdf(y[n] | later[n], 1);
-      later[n] = 2 * b;
-    }
-    // an expression, behind a comment, in a part of the range
-    for (n in 2 : (N - 1)) // all but two
-      ct_log_likelihood += poisson_lpmf(trials[n] | exp(b) + x[n] ^ 2 + y[n - 1] ^ 2);
-    for (n in (nothing + 1) : N_plain) {
-      ct_log_likelihood += normal_lccdf(y[n] | b * n, sigma);
-    }
-    // loops in one another
-    for (n in 1 : N) {
-      for (m in 1 : M) {
-        ct_log_likelihood += poisson_log_lpmf(count[n, m] | eta[n, m]);
-        ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9, eta[n, m] - b);
-        target += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
-      }
-    }
-    // a range that the outer loop sets
-    for (n in 1 : N) {
-      for (m in n : M) {
-        target += logistic_lpdf(eta[n, m] | b, 1);
-      }
-    }
-    if (N > 2)
-      for (n in 1 : N) target += normal_lpdf(b | y[n], 3);
-    // what stays: branches, a density of the user's, mixtures, a recurrence
-    for (n in 1 : N) {
-      if (y[n] > 0) ct_log_likelihood += exponential_lpdf(y[n] | sigma);
-      ct_log_likelihood += own_lpdf(y[n] | sigma);
-      ct_log_likelihood += log_mix(0.3, normal_lpdf(y[n] | b, 1), normal_lpdf(y[n] | -b, 2));
-      last = 0.5 * last + x[n];
-      ct_log_likelihood += normal_lpdf(y[n] | last * b, 1);
-    }
-    for (n in 1 : N) {
-      if (n == 3) break;
-      ct_log_likelihood += normal_lpdf(y[n] | b, sigma);
-    }
-    for (value in y) ct_log_likelihood += normal_lpdf(value | b, sigma);
-    for (n in 1 : 2) target += normal_lpdf(b | 0, 2);
-    for (n in 1 : nothing) ct_log_likelihood += normal_lpdf(y[n] | a[n], sigma);
-    while (last > 100) {
-      last = 0;
-      target += normal_lpdf(b | 0, 1);
-    }
-    for (g in 1 : G) {
-      target += normal_lpdf(a[g] | 0, 2);
-      if (a[g] < -5 || a[g] > 5) {
-        target += negative_infinity();
-      } else {
-        target += -log_diff_exp(
-          normal_lcdf(5 | 0, 2),
-          normal_lcdf(-5 | 0, 2)
-        );
-      }
+  array[N] real mu;
+  vector[N] later;
+  real last = 0;
+  target += lognormal_lpdf(sigma | 0, 1);
+  // the whole of containers
+  for (n in 1 : N) ct_log_likelihood += normal_lpdf(y[n] | x[n], sigma);
+  for (n in 1 : N) {
+    ct_log_likelihood += normal_lpdf(y[n] | a[group[n]], sigma);
+    ct_log_likelihood += std_normal_lpdf(x[n]);
+    target += b;
+  }
+  // element by element, each before it is read
+  for (n in 1 : N) {
+    mu[n] = a[group[n]] + b * x[n];
+    ct_log_likelihood += student_t_lpdf(y[n] | 4, mu[n], sigma);
+  }
+  // given a value after it is read
+  for (n in 1 : N) {
+    later[n] = b;
+    ct_log_likelihood += normal_lpdf(y[n] | later[n], 1);
+    later[n] = 2 * b;
+  }
+  // an expression, behind a comment, in a part of the range
+  for (n in 2 : (N - 1)) // all but two
+    ct_log_likelihood += poisson_lpmf(trials[n] | exp(b) + x[n] ^ 2 + y[n - 1] ^ 2);
+  for (n in (nothing + 1) : N_plain) {
+    ct_log_likelihood += normal_lccdf(y[n] | b * n, sigma);
+  }
+  // loops in one another
+  for (n in 1 : N) {
+    for (m in 1 : M) {
+      ct_log_likelihood += poisson_log_lpmf(count[n, m] | eta[n, m]);
+      ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9, eta[n, m] - b);
+      target += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
     }
   }
+  // a range that the outer loop sets
+  for (n in 1 : N) {
+    for (m in n : M) {
+      target += logistic_lpdf(eta[n, m] | b, 1);
+    }
+  }
+  if (N > 2)
+    for (n in 1 : N) target += normal_lpdf(b | y[n], 3);
+  // what stays: branches, a density of the user's, mixtures, a recurrence
+  for (n in 1 : N) {
+    if (y[n] > 0) ct_log_likelihood += exponential_lpdf(y[n] | sigma);
+    ct_log_likelihood += own_lpdf(y[n] | sigma);
+    ct_log_likelihood += log_mix(0.3, normal_lpdf(y[n] | b, 1), normal_lpdf(y[n] | -b, 2));
+    last = 0.5 * last + x[n];
+    ct_log_likelihood += normal_lpdf(y[n] | last * b, 1);
+  }
+  for (n in 1 : N) {
+    if (n == 3) break;
+    ct_log_likelihood += normal_lpdf(y[n] | b, sigma);
+  }
+  for (value in y) ct_log_likelihood += normal_lpdf(value | b, sigma);
+  for (n in 1 : 2) target += normal_lpdf(b | 0, 2);
+  for (n in 1 : nothing) ct_log_likelihood += normal_lpdf(y[n] | a[n], sigma);
+  while (last > 100) {
+    last = 0;
+    target += normal_lpdf(b | 0, 1);
+  }
+  for (g in 1 : G) {
+    target += normal_lpdf(a[g] | 0, 2);
+    if (a[g] < -5 || a[g] > 5) {
+      target += negative_infinity();
+    } else {
+      target += -log_diff_exp(
+        normal_lcdf(5 | 0, 2),
+        normal_lcdf(-5 | 0, 2)
+      );
+    }
+  }
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -129,16 +129,18 @@ functions {
     return lj;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -242,25 +244,25 @@ transformed parameters {
   }
 
   real ct_log_p = 0; // log p(theta, y), all constants kept
-  {
-    ct_log_p += lkj_corr_cholesky_lpdf(L | 2);
-    ct_log_p += normal_lpdf(to_vector(C) | 0.2, 1);
-    ct_log_p += normal_lpdf(to_vector(tall) | -0.3, 1);
-    ct_log_p += lkj_corr_lpdf(Omega | 1.5);
-    ct_log_p += wishart_lpdf(Sigma | K + 2.5, identity_matrix(K));
-    ct_log_p += -dot_self(to_vector(pair[1])) - pair[2, 1, 2];
-  }
+  ct_log_p += lkj_corr_cholesky_lpdf(L | 2);
+  ct_log_p += normal_lpdf(to_vector(C) | 0.2, 1);
+  ct_log_p += normal_lpdf(to_vector(tall) | -0.3, 1);
+  ct_log_p += lkj_corr_lpdf(Omega | 1.5);
+  ct_log_p += wishart_lpdf(Sigma | K + 2.5, identity_matrix(K));
+  ct_log_p += -dot_self(to_vector(pair[1])) - pair[2, 1, 2];
+
+  // log p(z)
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;
 }
 model {
   // beta log p(z): the tempered target
-  target += ct_beta * (ct_log_p + ct_log_jacobian + ct_log_det_scale);
+  target += ct_beta * ct_log_target;
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);

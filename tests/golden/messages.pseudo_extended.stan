@@ -30,16 +30,18 @@ functions {
     return lb == negative_infinity() ? 0 : y;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -117,16 +119,14 @@ transformed parameters {
     ct_log_jacobian += ct_lower_bound_lj(ct_x[ct_at_sigma], 0);
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      profile("prior: μ, σ") {
-        ct_log_p += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
-        ct_log_p += normal_lpdf(sigma | 0, 5);
-      }
-      profile("likelihood ∏ p(y | μ, σ)") {
-        ct_log_p += normal_lpdf(y | mu, sigma);
-      }
-      if (is_nan(mu)) print("μ = ", mu, " // not a comment, no ~ either");
+    profile("prior: μ, σ") {
+      ct_log_p += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
+      ct_log_p += normal_lpdf(sigma | 0, 5);
     }
+    profile("likelihood ∏ p(y | μ, σ)") {
+      ct_log_p += normal_lpdf(y | mu, sigma);
+    }
+    if (is_nan(mu)) print("μ = ", mu, " // not a comment, no ~ either");
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
                      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

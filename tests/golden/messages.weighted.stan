@@ -24,16 +24,15 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    profile("prior: μ, σ") {
-      target += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
-      target += normal_lpdf(sigma | 0, 5);
-    }
-    profile("likelihood ∏ p(y | μ, σ)") {
-      ct_log_likelihood += normal_lpdf(y | mu, sigma);
-    }
-    if (is_nan(mu)) print("μ = ", mu, " // not a comment, no ~ either");
+  profile("prior: μ, σ") {
+    target += normal_lpdf(mu | 0, 10); // μ ~ N(0, 10²)
+    target += normal_lpdf(sigma | 0, 5);
   }
+  profile("likelihood ∏ p(y | μ, σ)") {
+    ct_log_likelihood += normal_lpdf(y | mu, sigma);
+  }
+  if (is_nan(mu)) print("μ = ", mu, " // not a comment, no ~ either");
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -36,12 +36,11 @@ transformed parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    target += normal_lpdf(mu | 0, 10) + std_normal_lpdf(log_tau);
-    target += normal_lpdf(truth | mu, tau);
-    ct_log_likelihood += normal_lpdf(y | truth, error);
-    target += normal_lpdf(y_above | mu, hypot(tau, error));
-  }
+  target += normal_lpdf(mu | 0, 10) + std_normal_lpdf(log_tau);
+  target += normal_lpdf(truth | mu, tau);
+  ct_log_likelihood += normal_lpdf(y | truth, error);
+  target += normal_lpdf(y_above | mu, hypot(tau, error));
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

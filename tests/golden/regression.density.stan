@@ -29,11 +29,7 @@ transformed parameters {
 }
 model {
   target += student_t_lpdf(scale | 4, 0, 1);
-  if (scale < 0) {
-    target += negative_infinity();
-  } else {
-    target += -student_t_lccdf(0 | 4, 0, 1);
-  }
+  target += -student_t_lccdf(0 | 4, 0, 1);
   target += normal_lpdf(alpha | 0, 5);
   target += normal_lpdf(theta | 0, scale);
   target += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);

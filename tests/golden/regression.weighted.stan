@@ -35,17 +35,12 @@ transformed parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    target += student_t_lpdf(scale | 4, 0, 1);
-    if (scale < 0) {
-      target += negative_infinity();
-    } else {
-      target += -student_t_lccdf(0 | 4, 0, 1);
-    }
-    target += normal_lpdf(alpha | 0, 5);
-    target += normal_lpdf(theta | 0, scale);
-    ct_log_likelihood += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
-  }
+  target += student_t_lpdf(scale | 4, 0, 1);
+  target += -student_t_lccdf(0 | 4, 0, 1);
+  target += normal_lpdf(alpha | 0, 5);
+  target += normal_lpdf(theta | 0, scale);
+  ct_log_likelihood += bernoulli_logit_glm_lpmf(y | Z, alpha, theta);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -36,11 +36,7 @@ model {
   target += normal_lpdf(alpha | 0, scale);
   if (robust) target += tail_lpdf(alpha | 4);
   target += normal_lpdf(sigma | 0, scale);
-  if (sigma < 0) {
-    target += negative_infinity();
-  } else {
-    target += -normal_lccdf(0 | 0, scale);
-  }
+  target += -normal_lccdf(0 | 0, scale);
   target += log_prior;
   target += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
             - 0.1 * dot_self(centred - mu) // likelihood

@@ -81,16 +81,18 @@ functions {
     return theta;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -180,62 +182,40 @@ transformed parameters {
   vector[N] mu = alpha[group];
   real log_prior = normal_lpdf(log_nu | 0, scale);
   log_prior += log_nu;
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  {
+    ct_log_p += normal_lpdf(alpha | 0, scale);
+    if (robust) ct_log_p += tail_lpdf(alpha | 4);
+    ct_log_p += normal_lpdf(sigma | 0, scale);
+    ct_log_p += -normal_lccdf(0 | 0, scale);
+    ct_log_p += log_prior;
+    ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
+                - 0.1 * dot_self(centred - mu) // likelihood
+                + normal_lpdf(y | mu, sigma);
+    vector[N] ct_each1;
+    for (n in 1 : N) {
+      if (y[n] > 0) ct_log_p += log(mix);
+      else ct_log_p += log1m(mix);
+      ct_each1[n] = log(share[group[n]]);
+    }
+    ct_log_p += sum(ct_each1);
+    ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+    ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+  }
+
+  // log p(z)
+  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf(alpha | 0, scale);
-    if (robust) target += ct_beta * tail_lpdf(alpha | 4);
-    target += ct_beta * normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) {
-      target += negative_infinity();
-    } else {
-      target += -ct_beta * normal_lccdf(0 | 0, scale);
-    }
-    target += ct_beta * log_prior;
-    target += ct_beta * (exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-                         - 0.1 * dot_self(centred - mu) // likelihood
-                         + normal_lpdf(y | mu, sigma));
-    for (n in 1 : N) {
-      if (y[n] > 0) target += ct_beta * log(mix);
-      else target += ct_beta * log1m(mix);
-      target += ct_beta * log(share[group[n]]);
-    }
-    target += ct_beta * normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
-    target += ct_beta * normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
-  }
-  // beta log |d theta / d z|: with it, the target's density of z
-  target += ct_beta * (ct_log_jacobian + ct_log_det_scale);
+  // beta log p(z): the tempered target
+  target += ct_beta * ct_log_target;
   // -b(xi): the bias
   target += -ct_between_knots(abs(ct_xi), ct_xi_knots, ct_bias);
   // log inv_logit(u) + log inv_logit(-u): the Jacobian of xi
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += normal_lpdf(alpha | 0, scale);
-    if (robust) ct_log_p += tail_lpdf(alpha | 4);
-    ct_log_p += normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -normal_lccdf(0 | 0, scale);
-    }
-    ct_log_p += log_prior;
-    ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-                - 0.1 * dot_self(centred - mu) // likelihood
-                + normal_lpdf(y | mu, sigma);
-    for (n in 1 : N) {
-      if (y[n] > 0) ct_log_p += log(mix);
-      else ct_log_p += log1m(mix);
-      ct_log_p += log(share[group[n]]);
-    }
-    ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
-    ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
-  }
-  real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale; // log p(z)
   // log of the integral over |xi| of p(z)^beta(xi) exp(-b(xi))
   real ct_log_mixture = ct_log_mass(ct_xi_knots,
                                     ct_beta_at * ct_log_target - ct_bias);

@@ -77,16 +77,18 @@ functions {
     return theta;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -174,67 +176,43 @@ transformed parameters {
   vector[N] mu = alpha[group];
   real log_prior = normal_lpdf(log_nu | 0, scale);
   log_prior += log_nu;
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  {
+    ct_log_p += normal_lpdf(alpha | 0, scale);
+    if (robust) ct_log_p += tail_lpdf(alpha | 4);
+    ct_log_p += normal_lpdf(sigma | 0, scale);
+    ct_log_p += -normal_lccdf(0 | 0, scale);
+    ct_log_p += log_prior;
+    ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
+                - 0.1 * dot_self(centred - mu) // likelihood
+                + normal_lpdf(y | mu, sigma);
+    vector[N] ct_each1;
+    for (n in 1 : N) {
+      if (y[n] > 0) ct_log_p += log(mix);
+      else ct_log_p += log1m(mix);
+      ct_each1[n] = log(share[group[n]]);
+    }
+    ct_log_p += sum(ct_each1);
+    ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+    ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+  }
+
+  // delta: log base density minus log target density, both of z
+  real ct_delta = std_normal_lpdf(ct_z)
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf(alpha | 0, scale);
-    if (robust) target += ct_beta * tail_lpdf(alpha | 4);
-    target += ct_beta * normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) {
-      target += negative_infinity();
-    } else {
-      target += -ct_beta * normal_lccdf(0 | 0, scale);
-    }
-    target += ct_beta * log_prior;
-    target += ct_beta * (exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-                         - 0.1 * dot_self(centred - mu) // likelihood
-                         + normal_lpdf(y | mu, sigma));
-    for (n in 1 : N) {
-      if (y[n] > 0) target += ct_beta * log(mix);
-      else target += ct_beta * log1m(mix);
-      target += ct_beta * log(share[group[n]]);
-    }
-    target += ct_beta * normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
-    target += ct_beta * normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
-  }
   // log N(z; 0, I): the base
   target += std_normal_lpdf(ct_z);
-  // beta (log |d theta / d z| - log N(z; 0, I)): the rest on the way to the target
-  target += ct_beta
-            * (ct_log_jacobian + ct_log_det_scale - std_normal_lpdf(ct_z));
+  // -beta delta: from the base to the target
+  target += -ct_beta * ct_delta;
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += normal_lpdf(alpha | 0, scale);
-    if (robust) ct_log_p += tail_lpdf(alpha | 4);
-    ct_log_p += normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -normal_lccdf(0 | 0, scale);
-    }
-    ct_log_p += log_prior;
-    ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
-                - 0.1 * dot_self(centred - mu) // likelihood
-                + normal_lpdf(y | mu, sigma);
-    for (n in 1 : N) {
-      if (y[n] > 0) ct_log_p += log(mix);
-      else ct_log_p += log1m(mix);
-      ct_log_p += log(share[group[n]]);
-    }
-    ct_log_p += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
-    ct_log_p += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
-  }
-  // delta: log base density minus log target density, both of z
-  real ct_delta = std_normal_lpdf(ct_z)
-                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
   real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
                                          -ct_delta * ct_bias_beta - ct_bias);

@@ -27,16 +27,18 @@ functions {
     return student_t_lpdf(y | df, 0, 1);
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -84,27 +86,21 @@ transformed parameters {
 
   real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    ct_log_prior += normal_lpdf(alpha | 0, scale);
-    if (robust) ct_log_prior += tail_lpdf(alpha | 4);
-    ct_log_prior += normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) {
-      ct_log_prior += negative_infinity();
-    } else {
-      ct_log_prior += -normal_lccdf(0 | 0, scale);
-    }
-    ct_log_prior += log_prior;
-    ct_log_prior += exponential_lpdf(sum(alpha .* alpha) | 1); // prior
-    ct_log_likelihood += -0.1 * dot_self(centred - mu); // likelihood
-    ct_log_likelihood += normal_lpdf(y | mu, sigma);
-    for (n in 1 : N) {
-      if (y[n] > 0) ct_log_likelihood += log(mix);
-      else ct_log_likelihood += log1m(mix);
-      ct_log_likelihood += log(share[group[n]]);
-    }
-    ct_log_prior += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
-    ct_log_likelihood += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+  ct_log_prior += normal_lpdf(alpha | 0, scale);
+  if (robust) ct_log_prior += tail_lpdf(alpha | 4);
+  ct_log_prior += normal_lpdf(sigma | 0, scale);
+  ct_log_prior += -normal_lccdf(0 | 0, scale);
+  ct_log_prior += log_prior;
+  ct_log_prior += exponential_lpdf(sum(alpha .* alpha) | 1); // prior
+  ct_log_likelihood += -0.1 * dot_self(centred - mu); // likelihood
+  ct_log_likelihood += normal_lpdf(y | mu, sigma);
+  for (n in 1 : N) {
+    if (y[n] > 0) ct_log_likelihood += log(mix);
+    else ct_log_likelihood += log1m(mix);
+    ct_log_likelihood += log(share[group[n]]);
   }
+  ct_log_prior += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+  ct_log_likelihood += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
 }
 model {
   // log p(theta): the prior

@@ -40,27 +40,22 @@ transformed parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    target += normal_lpdf(alpha | 0, scale);
-    if (robust) target += tail_lpdf(alpha | 4);
-    target += normal_lpdf(sigma | 0, scale);
-    if (sigma < 0) {
-      target += negative_infinity();
-    } else {
-      target += -normal_lccdf(0 | 0, scale);
-    }
-    target += log_prior;
-    target += exponential_lpdf(sum(alpha .* alpha) | 1); // prior
-    ct_log_likelihood += -0.1 * dot_self(centred - mu); // likelihood
-    ct_log_likelihood += normal_lpdf(y | mu, sigma);
-    for (n in 1 : N) {
-      if (y[n] > 0) ct_log_likelihood += log(mix);
-      else ct_log_likelihood += log1m(mix);
-      ct_log_likelihood += log(share[group[n]]);
-    }
-    target += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
-    ct_log_likelihood += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+  target += normal_lpdf(alpha | 0, scale);
+  if (robust) target += tail_lpdf(alpha | 4);
+  target += normal_lpdf(sigma | 0, scale);
+  target += -normal_lccdf(0 | 0, scale);
+  target += log_prior;
+  target += exponential_lpdf(sum(alpha .* alpha) | 1); // prior
+  ct_log_likelihood += -0.1 * dot_self(centred - mu); // likelihood
+  ct_log_likelihood += normal_lpdf(y | mu, sigma);
+  for (n in 1 : N) {
+    if (y[n] > 0) ct_log_likelihood += log(mix);
+    else ct_log_likelihood += log1m(mix);
+    ct_log_likelihood += log(share[group[n]]);
   }
+  target += normal_lpdf(0 | alpha[1] - alpha[2], 1); // a soft constraint
+  ct_log_likelihood += normal_lpdf(alpha[group[1]] | 0, 9); // stanct: likelihood
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

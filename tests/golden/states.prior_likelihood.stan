@@ -48,16 +48,18 @@ functions {
     return log_sum_exp(log_alpha);
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -96,9 +98,7 @@ transformed parameters {
   for (k in 1 : 2) log_into[k] = log([move[1, k], move[2, k]]');
 
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    ct_log_likelihood += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
-  }
+  ct_log_likelihood += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
 }
 model {
   // log p(theta), all constants kept: the prior

@@ -32,16 +32,18 @@ functions {
     target += 0.1 * before;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -78,14 +80,12 @@ transformed parameters {
 
   real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    ct_log_prior += normal_lpdf(a | 0, 2);
-    twice_lp(b);
-    print("target = ", (ct_log_prior + ct_log_likelihood + target()));
-    ct_log_prior += normal_lpdf(b | 0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
-    ct_log_prior += less_lp(a) + log_jacobian;
-    ct_log_likelihood += normal_lpdf(y | b, a);
-  }
+  ct_log_prior += normal_lpdf(a | 0, 2);
+  twice_lp(b);
+  print("target = ", (ct_log_prior + ct_log_likelihood + target()));
+  ct_log_prior += normal_lpdf(b | 0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
+  ct_log_prior += less_lp(a) + log_jacobian;
+  ct_log_likelihood += normal_lpdf(y | b, a);
 }
 model {
   // log p(theta): the prior

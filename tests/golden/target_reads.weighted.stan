@@ -35,14 +35,13 @@ transformed parameters {
 model {
   real ct_log_prior = 0; // log p(theta), all constants kept
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    ct_log_prior += normal_lpdf(a | 0, 2);
-    twice_lp(b);
-    print("target = ", (ct_log_prior + ct_log_likelihood + target()));
-    ct_log_prior += normal_lpdf(b | 0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
-    ct_log_prior += less_lp(a) + log_jacobian;
-    ct_log_likelihood += normal_lpdf(y | b, a);
-  }
+  ct_log_prior += normal_lpdf(a | 0, 2);
+  twice_lp(b);
+  print("target = ", (ct_log_prior + ct_log_likelihood + target()));
+  ct_log_prior += normal_lpdf(b | 0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
+  ct_log_prior += less_lp(a) + log_jacobian;
+  ct_log_likelihood += normal_lpdf(y | b, a);
+
   // log p(theta): the prior
   target += ct_log_prior;
   // w log p(y | theta): the weighted likelihood

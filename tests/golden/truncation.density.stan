@@ -30,78 +30,42 @@ parameters {
 model {
   target += normal_lpdf(mu | 0, 1);
   target += normal_lpdf(sigma | 0, 2);
-  if (sigma < 0) {
-    target += negative_infinity();
-  } else {
-    target += -normal_lccdf(0 | 0, 2);
-  }
+  target += -normal_lccdf(0 | 0, 2);
   target += bump_lpdf(theta | sigma);
-  if (theta < 0.5 || theta > 2.5) {
-    target += negative_infinity();
-  } else {
-    target += -log_diff_exp(
-      bump_lcdf(2.5 | sigma),
-      bump_lcdf(0.5 | sigma)
-    );
-  }
+  target += -log_diff_exp(
+    bump_lcdf(2.5 | sigma),
+    bump_lcdf(0.5 | sigma)
+  );
   target += normal_lpdf(y | mu, sigma);
-  if (min(y) < 0 || max(y) > 4) {
-    target += negative_infinity();
-  } else {
-    target += -size(y) * log_diff_exp(
-      normal_lcdf(4 | mu, sigma),
-      normal_lcdf(0 | mu, sigma)
-    );
-  }
+  target += -size(y) * log_diff_exp(
+    normal_lcdf(4 | mu, sigma),
+    normal_lcdf(0 | mu, sigma)
+  );
   target += normal_lpdf(y | mu + x, sigma);
-  if (min(y) < 0 || max(y) > 4) {
-    target += negative_infinity();
-  } else {
-    for (ct_i1 in 1 : size(mu + x)) {
-      target += -log_diff_exp(
-        normal_lcdf(4 | (mu + x)[ct_i1], sigma),
-        normal_lcdf(0 | (mu + x)[ct_i1], sigma)
-      );
-    }
+  for (ct_i1 in 1 : size(mu + x)) {
+    target += -log_diff_exp(
+      normal_lcdf(4 | (mu + x)[ct_i1], sigma),
+      normal_lcdf(0 | (mu + x)[ct_i1], sigma)
+    );
   } // a loop over the normalisers
   target += normal_lpdf(y | mu + x, sigma);
-  if (max(y) > 4) {
-    target += negative_infinity();
-  } else {
-    target += -normal_lcdf(4 | mu + x, sigma);
-  }
+  target += -normal_lcdf(4 | mu + x, sigma);
   target += poisson_lpmf(n | exp(mu));
-  if (min(n) < 1) {
-    target += negative_infinity();
-  } else {
-    target += -size(n) * poisson_lccdf(0 | exp(mu));
-  }
+  target += -size(n) * poisson_lccdf(0 | exp(mu));
   target += poisson_lpmf(n | rate);
-  if (min(n) < 1 || max(n) > 6) {
-    target += negative_infinity();
-  } else {
-    for (ct_i2 in 1 : size(rate)) {
-      target += -log_diff_exp(
-        poisson_lcdf(6 | rate[ct_i2]),
-        poisson_lcdf(0 | rate[ct_i2])
-      );
-    }
+  for (ct_i2 in 1 : size(rate)) {
+    target += -log_diff_exp(
+      poisson_lcdf(6 | rate[ct_i2]),
+      poisson_lcdf(0 | rate[ct_i2])
+    );
   }
   if (N > 1) {
     target += binomial_lpmf(n[2] | 7, inv_logit(mu));
-    if (n[2] < 1) {
-      target += negative_infinity();
-    } else {
-      target += -binomial_lccdf(0 | 7, inv_logit(mu));
-    }
+    target += -binomial_lccdf(0 | 7, inv_logit(mu));
   }
   else {
     target += binomial_lpmf(n[1] | 7, inv_logit(mu));
-    if (n[1] > 6) {
-      target += negative_infinity();
-    } else {
-      target += -binomial_lcdf(6 | 7, inv_logit(mu));
-    }
+    target += -binomial_lcdf(6 | 7, inv_logit(mu));
   }
   for (i in 1 : N) {
     target += gamma_lpdf(rate[i] | 2, sigma);

@@ -73,16 +73,18 @@ functions {
              : log(ub - lb) + log_inv_logit(y) + log_inv_logit(-y);
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -160,203 +162,75 @@ transformed parameters {
       ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, 0);
     }
   }
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  ct_log_p += normal_lpdf(mu | 0, 1);
+  ct_log_p += normal_lpdf(sigma | 0, 2);
+  ct_log_p += -normal_lccdf(0 | 0, 2);
+  ct_log_p += bump_lpdf(theta | sigma);
+  ct_log_p += -log_diff_exp(
+    bump_lcdf(2.5 | sigma),
+    bump_lcdf(0.5 | sigma)
+  );
+  ct_log_p += normal_lpdf(y | mu, sigma);
+  ct_log_p += -size(y) * log_diff_exp(
+    normal_lcdf(4 | mu, sigma),
+    normal_lcdf(0 | mu, sigma)
+  );
+  ct_log_p += normal_lpdf(y | mu + x, sigma);
+  for (ct_i1 in 1 : size(mu + x)) {
+    ct_log_p += -log_diff_exp(
+      normal_lcdf(4 | (mu + x)[ct_i1], sigma),
+      normal_lcdf(0 | (mu + x)[ct_i1], sigma)
+    );
+  } // a loop over the normalisers
+  ct_log_p += normal_lpdf(y | mu + x, sigma);
+  ct_log_p += -normal_lcdf(4 | mu + x, sigma);
+  ct_log_p += poisson_lpmf(n | exp(mu));
+  ct_log_p += -size(n) * poisson_lccdf(0 | exp(mu));
+  ct_log_p += poisson_lpmf(n | rate);
+  for (ct_i2 in 1 : size(rate)) {
+    ct_log_p += -log_diff_exp(
+      poisson_lcdf(6 | rate[ct_i2]),
+      poisson_lcdf(0 | rate[ct_i2])
+    );
+  }
+  if (N > 1) {
+    ct_log_p += binomial_lpmf(n[2] | 7, inv_logit(mu));
+    ct_log_p += -binomial_lccdf(0 | 7, inv_logit(mu));
+  }
+  else {
+    ct_log_p += binomial_lpmf(n[1] | 7, inv_logit(mu));
+    ct_log_p += -binomial_lcdf(6 | 7, inv_logit(mu));
+  }
+  for (i in 1 : N) {
+    ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
+    if (rate[i] < 0 || rate[i] > positive_infinity()) {
+      ct_log_p += negative_infinity();
+    } else {
+      ct_log_p += -log_diff_exp(
+        gamma_lcdf(positive_infinity() | 2, sigma),
+        gamma_lcdf(0 | 2, sigma)
+      );
+    }
+  }
+  ct_log_p += exponential_lpdf(rate | 1);
+
+  // delta: log base density minus log target density, both of z
+  real ct_delta = std_normal_lpdf(ct_z)
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf(mu | 0, 1);
-    target += ct_beta * normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) {
-      target += negative_infinity();
-    } else {
-      target += -ct_beta * normal_lccdf(0 | 0, 2);
-    }
-    target += ct_beta * bump_lpdf(theta | sigma);
-    if (theta < 0.5 || theta > 2.5) {
-      target += negative_infinity();
-    } else {
-      target += -ct_beta * log_diff_exp(
-        bump_lcdf(2.5 | sigma),
-        bump_lcdf(0.5 | sigma)
-      );
-    }
-    target += ct_beta * normal_lpdf(y | mu, sigma);
-    if (min(y) < 0 || max(y) > 4) {
-      target += negative_infinity();
-    } else {
-      target += -ct_beta * size(y) * log_diff_exp(
-        normal_lcdf(4 | mu, sigma),
-        normal_lcdf(0 | mu, sigma)
-      );
-    }
-    target += ct_beta * normal_lpdf(y | mu + x, sigma);
-    if (min(y) < 0 || max(y) > 4) {
-      target += negative_infinity();
-    } else {
-      for (ct_i1 in 1 : size(mu + x)) {
-        target += -ct_beta * log_diff_exp(
-          normal_lcdf(4 | (mu + x)[ct_i1], sigma),
-          normal_lcdf(0 | (mu + x)[ct_i1], sigma)
-        );
-      }
-    } // a loop over the normalisers
-    target += ct_beta * normal_lpdf(y | mu + x, sigma);
-    if (max(y) > 4) {
-      target += negative_infinity();
-    } else {
-      target += -ct_beta * normal_lcdf(4 | mu + x, sigma);
-    }
-    target += ct_beta * poisson_lpmf(n | exp(mu));
-    if (min(n) < 1) {
-      target += negative_infinity();
-    } else {
-      target += -ct_beta * size(n) * poisson_lccdf(0 | exp(mu));
-    }
-    target += ct_beta * poisson_lpmf(n | rate);
-    if (min(n) < 1 || max(n) > 6) {
-      target += negative_infinity();
-    } else {
-      for (ct_i2 in 1 : size(rate)) {
-        target += -ct_beta * log_diff_exp(
-          poisson_lcdf(6 | rate[ct_i2]),
-          poisson_lcdf(0 | rate[ct_i2])
-        );
-      }
-    }
-    if (N > 1) {
-      target += ct_beta * binomial_lpmf(n[2] | 7, inv_logit(mu));
-      if (n[2] < 1) {
-        target += negative_infinity();
-      } else {
-        target += -ct_beta * binomial_lccdf(0 | 7, inv_logit(mu));
-      }
-    }
-    else {
-      target += ct_beta * binomial_lpmf(n[1] | 7, inv_logit(mu));
-      if (n[1] > 6) {
-        target += negative_infinity();
-      } else {
-        target += -ct_beta * binomial_lcdf(6 | 7, inv_logit(mu));
-      }
-    }
-    for (i in 1 : N) {
-      target += ct_beta * gamma_lpdf(rate[i] | 2, sigma);
-      if (rate[i] < 0 || rate[i] > positive_infinity()) {
-        target += negative_infinity();
-      } else {
-        target += -ct_beta * log_diff_exp(
-          gamma_lcdf(positive_infinity() | 2, sigma),
-          gamma_lcdf(0 | 2, sigma)
-        );
-      }
-    }
-    target += ct_beta * exponential_lpdf(rate | 1);
-  }
   // log N(z; 0, I): the base
   target += std_normal_lpdf(ct_z);
-  // beta (log |d theta / d z| - log N(z; 0, I)): the rest on the way to the target
-  target += ct_beta
-            * (ct_log_jacobian + ct_log_det_scale - std_normal_lpdf(ct_z));
+  // -beta delta: from the base to the target
+  target += -ct_beta * ct_delta;
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += normal_lpdf(mu | 0, 1);
-    ct_log_p += normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -normal_lccdf(0 | 0, 2);
-    }
-    ct_log_p += bump_lpdf(theta | sigma);
-    if (theta < 0.5 || theta > 2.5) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -log_diff_exp(
-        bump_lcdf(2.5 | sigma),
-        bump_lcdf(0.5 | sigma)
-      );
-    }
-    ct_log_p += normal_lpdf(y | mu, sigma);
-    if (min(y) < 0 || max(y) > 4) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -size(y) * log_diff_exp(
-        normal_lcdf(4 | mu, sigma),
-        normal_lcdf(0 | mu, sigma)
-      );
-    }
-    ct_log_p += normal_lpdf(y | mu + x, sigma);
-    if (min(y) < 0 || max(y) > 4) {
-      ct_log_p += negative_infinity();
-    } else {
-      for (ct_i1 in 1 : size(mu + x)) {
-        ct_log_p += -log_diff_exp(
-          normal_lcdf(4 | (mu + x)[ct_i1], sigma),
-          normal_lcdf(0 | (mu + x)[ct_i1], sigma)
-        );
-      }
-    } // a loop over the normalisers
-    ct_log_p += normal_lpdf(y | mu + x, sigma);
-    if (max(y) > 4) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -normal_lcdf(4 | mu + x, sigma);
-    }
-    ct_log_p += poisson_lpmf(n | exp(mu));
-    if (min(n) < 1) {
-      ct_log_p += negative_infinity();
-    } else {
-      ct_log_p += -size(n) * poisson_lccdf(0 | exp(mu));
-    }
-    ct_log_p += poisson_lpmf(n | rate);
-    if (min(n) < 1 || max(n) > 6) {
-      ct_log_p += negative_infinity();
-    } else {
-      for (ct_i2 in 1 : size(rate)) {
-        ct_log_p += -log_diff_exp(
-          poisson_lcdf(6 | rate[ct_i2]),
-          poisson_lcdf(0 | rate[ct_i2])
-        );
-      }
-    }
-    if (N > 1) {
-      ct_log_p += binomial_lpmf(n[2] | 7, inv_logit(mu));
-      if (n[2] < 1) {
-        ct_log_p += negative_infinity();
-      } else {
-        ct_log_p += -binomial_lccdf(0 | 7, inv_logit(mu));
-      }
-    }
-    else {
-      ct_log_p += binomial_lpmf(n[1] | 7, inv_logit(mu));
-      if (n[1] > 6) {
-        ct_log_p += negative_infinity();
-      } else {
-        ct_log_p += -binomial_lcdf(6 | 7, inv_logit(mu));
-      }
-    }
-    for (i in 1 : N) {
-      ct_log_p += gamma_lpdf(rate[i] | 2, sigma);
-      if (rate[i] < 0 || rate[i] > positive_infinity()) {
-        ct_log_p += negative_infinity();
-      } else {
-        ct_log_p += -log_diff_exp(
-          gamma_lcdf(positive_infinity() | 2, sigma),
-          gamma_lcdf(0 | 2, sigma)
-        );
-      }
-    }
-    ct_log_p += exponential_lpdf(rate | 1);
-  }
-  // delta: log base density minus log target density, both of z
-  real ct_delta = std_normal_lpdf(ct_z)
-                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
   real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
                                          -ct_delta * ct_bias_beta - ct_bias);

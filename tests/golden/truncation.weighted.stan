@@ -35,95 +35,58 @@ parameters {
 }
 model {
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  {
-    target += normal_lpdf(mu | 0, 1);
-    target += normal_lpdf(sigma | 0, 2);
-    if (sigma < 0) {
-      target += negative_infinity();
-    } else {
-      target += -normal_lccdf(0 | 0, 2);
-    }
-    target += bump_lpdf(theta | sigma);
-    if (theta < 0.5 || theta > 2.5) {
+  target += normal_lpdf(mu | 0, 1);
+  target += normal_lpdf(sigma | 0, 2);
+  target += -normal_lccdf(0 | 0, 2);
+  target += bump_lpdf(theta | sigma);
+  target += -log_diff_exp(
+    bump_lcdf(2.5 | sigma),
+    bump_lcdf(0.5 | sigma)
+  );
+  ct_log_likelihood += normal_lpdf(y | mu, sigma);
+  ct_log_likelihood += -size(y) * log_diff_exp(
+    normal_lcdf(4 | mu, sigma),
+    normal_lcdf(0 | mu, sigma)
+  );
+  ct_log_likelihood += normal_lpdf(y | mu + x, sigma);
+  for (ct_i1 in 1 : size(mu + x)) {
+    ct_log_likelihood += -log_diff_exp(
+      normal_lcdf(4 | (mu + x)[ct_i1], sigma),
+      normal_lcdf(0 | (mu + x)[ct_i1], sigma)
+    );
+  } // a loop over the normalisers
+  ct_log_likelihood += normal_lpdf(y | mu + x, sigma);
+  ct_log_likelihood += -normal_lcdf(4 | mu + x, sigma);
+  ct_log_likelihood += poisson_lpmf(n | exp(mu));
+  ct_log_likelihood += -size(n) * poisson_lccdf(0 | exp(mu));
+  ct_log_likelihood += poisson_lpmf(n | rate);
+  for (ct_i2 in 1 : size(rate)) {
+    ct_log_likelihood += -log_diff_exp(
+      poisson_lcdf(6 | rate[ct_i2]),
+      poisson_lcdf(0 | rate[ct_i2])
+    );
+  }
+  if (N > 1) {
+    ct_log_likelihood += binomial_lpmf(n[2] | 7, inv_logit(mu));
+    ct_log_likelihood += -binomial_lccdf(0 | 7, inv_logit(mu));
+  }
+  else {
+    ct_log_likelihood += binomial_lpmf(n[1] | 7, inv_logit(mu));
+    ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
+  }
+  for (i in 1 : N) {
+    target += gamma_lpdf(rate[i] | 2, sigma);
+    if (rate[i] < 0 || rate[i] > positive_infinity()) {
       target += negative_infinity();
     } else {
       target += -log_diff_exp(
-        bump_lcdf(2.5 | sigma),
-        bump_lcdf(0.5 | sigma)
+        gamma_lcdf(positive_infinity() | 2, sigma),
+        gamma_lcdf(0 | 2, sigma)
       );
     }
-    ct_log_likelihood += normal_lpdf(y | mu, sigma);
-    if (min(y) < 0 || max(y) > 4) {
-      ct_log_likelihood += negative_infinity();
-    } else {
-      ct_log_likelihood += -size(y) * log_diff_exp(
-        normal_lcdf(4 | mu, sigma),
-        normal_lcdf(0 | mu, sigma)
-      );
-    }
-    ct_log_likelihood += normal_lpdf(y | mu + x, sigma);
-    if (min(y) < 0 || max(y) > 4) {
-      ct_log_likelihood += negative_infinity();
-    } else {
-      for (ct_i1 in 1 : size(mu + x)) {
-        ct_log_likelihood += -log_diff_exp(
-          normal_lcdf(4 | (mu + x)[ct_i1], sigma),
-          normal_lcdf(0 | (mu + x)[ct_i1], sigma)
-        );
-      }
-    } // a loop over the normalisers
-    ct_log_likelihood += normal_lpdf(y | mu + x, sigma);
-    if (max(y) > 4) {
-      ct_log_likelihood += negative_infinity();
-    } else {
-      ct_log_likelihood += -normal_lcdf(4 | mu + x, sigma);
-    }
-    ct_log_likelihood += poisson_lpmf(n | exp(mu));
-    if (min(n) < 1) {
-      ct_log_likelihood += negative_infinity();
-    } else {
-      ct_log_likelihood += -size(n) * poisson_lccdf(0 | exp(mu));
-    }
-    ct_log_likelihood += poisson_lpmf(n | rate);
-    if (min(n) < 1 || max(n) > 6) {
-      ct_log_likelihood += negative_infinity();
-    } else {
-      for (ct_i2 in 1 : size(rate)) {
-        ct_log_likelihood += -log_diff_exp(
-          poisson_lcdf(6 | rate[ct_i2]),
-          poisson_lcdf(0 | rate[ct_i2])
-        );
-      }
-    }
-    if (N > 1) {
-      ct_log_likelihood += binomial_lpmf(n[2] | 7, inv_logit(mu));
-      if (n[2] < 1) {
-        ct_log_likelihood += negative_infinity();
-      } else {
-        ct_log_likelihood += -binomial_lccdf(0 | 7, inv_logit(mu));
-      }
-    }
-    else {
-      ct_log_likelihood += binomial_lpmf(n[1] | 7, inv_logit(mu));
-      if (n[1] > 6) {
-        ct_log_likelihood += negative_infinity();
-      } else {
-        ct_log_likelihood += -binomial_lcdf(6 | 7, inv_logit(mu));
-      }
-    }
-    for (i in 1 : N) {
-      target += gamma_lpdf(rate[i] | 2, sigma);
-      if (rate[i] < 0 || rate[i] > positive_infinity()) {
-        target += negative_infinity();
-      } else {
-        target += -log_diff_exp(
-          gamma_lcdf(positive_infinity() | 2, sigma),
-          gamma_lcdf(0 | 2, sigma)
-        );
-      }
-    }
-    target += exponential_lpdf(rate | 1);
   }
+  target += exponential_lpdf(rate | 1);
+
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;
 }

@@ -97,16 +97,18 @@ functions {
     return ub == positive_infinity() ? 0 : y;
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -228,12 +230,10 @@ transformed parameters {
     }
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      ct_log_p += exponential_lpdf(pair.1 | 1);
-      ct_log_p += std_normal_lpdf(pair.2);
-      ct_log_p += dirichlet_lpdf(nest[1].1 | [1, 2, 3]');
-      ct_log_p += ct_total(-abs(z) - nest[2].2.1 ^ 2);
-    }
+    ct_log_p += exponential_lpdf(pair.1 | 1);
+    ct_log_p += std_normal_lpdf(pair.2);
+    ct_log_p += dirichlet_lpdf(nest[1].1 | [1, 2, 3]');
+    ct_log_p += ct_total(-abs(z) - nest[2].2.1 ^ 2);
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
                      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

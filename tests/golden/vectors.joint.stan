@@ -73,16 +73,18 @@ functions {
     return y / sqrt(dot_self(y));
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -196,47 +198,33 @@ transformed parameters {
       ct_log_jacobian += ct_softmax_lj(ct_centred);
     }
   }
+
+  real ct_log_p = 0; // log p(theta, y), all constants kept
+  ct_log_p += normal_lpdf(cut | 0, 2);
+  ct_log_p += exponential_lpdf(scale | 0.5);
+  ct_log_p += dirichlet_lpdf(weight | rep_vector(1.5, K));
+  ct_log_p += normal_lpdf(direction[1] | 0.5, 0.2);
+  ct_log_p += normal_lpdf(effect | 0, 1.5);
+  for (r in 1 : 2) {
+    ct_log_p += dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
+    for (s in 1 : 2) ct_log_p += normal_lpdf(cuts[r, s] | r, s);
+  }
+
+  // delta: log base density minus log target density, both of z
+  real ct_delta = std_normal_lpdf(ct_z)
+                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
 }
 model {
-  // beta log p(theta, y), all constants kept
-  {
-    target += ct_beta * normal_lpdf(cut | 0, 2);
-    target += ct_beta * exponential_lpdf(scale | 0.5);
-    target += ct_beta * dirichlet_lpdf(weight | rep_vector(1.5, K));
-    target += ct_beta * normal_lpdf(direction[1] | 0.5, 0.2);
-    target += ct_beta * normal_lpdf(effect | 0, 1.5);
-    for (r in 1 : 2) {
-      target += ct_beta * dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
-      for (s in 1 : 2) target += ct_beta * normal_lpdf(cuts[r, s] | r, s);
-    }
-  }
   // log N(z; 0, I): the base
   target += std_normal_lpdf(ct_z);
-  // beta (log |d theta / d z| - log N(z; 0, I)): the rest on the way to the target
-  target += ct_beta
-            * (ct_log_jacobian + ct_log_det_scale - std_normal_lpdf(ct_z));
+  // -beta delta: from the base to the target
+  target += -ct_beta * ct_delta;
   // -b(beta): the bias
   target += -ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  // log p(theta, y), all constants kept, of the draw
-  real ct_log_p = 0;
-  {
-    ct_log_p += normal_lpdf(cut | 0, 2);
-    ct_log_p += exponential_lpdf(scale | 0.5);
-    ct_log_p += dirichlet_lpdf(weight | rep_vector(1.5, K));
-    ct_log_p += normal_lpdf(direction[1] | 0.5, 0.2);
-    ct_log_p += normal_lpdf(effect | 0, 1.5);
-    for (r in 1 : 2) {
-      ct_log_p += dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
-      for (s in 1 : 2) ct_log_p += normal_lpdf(cuts[r, s] | r, s);
-    }
-  }
-  // delta: log base density minus log target density, both of z
-  real ct_delta = std_normal_lpdf(ct_z)
-                  - (ct_log_p + ct_log_jacobian + ct_log_det_scale);
   // log weights of this draw for the base and for the target, over all beta
   real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
                                          -ct_delta * ct_bias_beta - ct_bias);

@@ -72,16 +72,18 @@ functions {
     return y / sqrt(dot_self(y));
   }
 
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
   // the value at a place in [0, 1] of a function that is linear between knots
   real ct_between_knots(real at, vector knots, vector values) {
     int K = rows(knots) - 1;
-    return K == 1 ? values[1] + (values[2] - values[1]) * at
-           : values[1]
-             + dot_product(
-                           (tail(values, K) - head(values, K))
-                           ./ (tail(knots, K) - head(knots, K)),
-                           fmin(fmax(at - head(knots, K), 0),
-                                tail(knots, K) - head(knots, K)));
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them
@@ -206,16 +208,14 @@ transformed parameters {
     }
 
     real ct_log_p = 0; // log p(theta, y), all constants kept
-    {
-      ct_log_p += normal_lpdf(cut | 0, 2);
-      ct_log_p += exponential_lpdf(scale | 0.5);
-      ct_log_p += dirichlet_lpdf(weight | rep_vector(1.5, K));
-      ct_log_p += normal_lpdf(direction[1] | 0.5, 0.2);
-      ct_log_p += normal_lpdf(effect | 0, 1.5);
-      for (r in 1 : 2) {
-        ct_log_p += dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
-        for (s in 1 : 2) ct_log_p += normal_lpdf(cuts[r, s] | r, s);
-      }
+    ct_log_p += normal_lpdf(cut | 0, 2);
+    ct_log_p += exponential_lpdf(scale | 0.5);
+    ct_log_p += dirichlet_lpdf(weight | rep_vector(1.5, K));
+    ct_log_p += normal_lpdf(direction[1] | 0.5, 0.2);
+    ct_log_p += normal_lpdf(effect | 0, 1.5);
+    for (r in 1 : 2) {
+      ct_log_p += dirichlet_lpdf(rows[r] | rep_vector(2, K + 1));
+      for (s in 1 : 2) ct_log_p += normal_lpdf(cuts[r, s] | r, s);
     }
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
