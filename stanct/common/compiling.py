@@ -234,6 +234,7 @@ class _Loop(CPUDispatcher):
     """A function that Python calls; in other loops it is a part of their machine code."""
 
     _part: Any = None
+    _insert: Any
 
     @property
     def _numba_type_(self) -> Any:

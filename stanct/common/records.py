@@ -121,7 +121,7 @@ class _Lent(PythonAPI):
         if isinstance(kind, types.Array):
             self.numba_array_adaptor(obj, self.builder.bitcast(place, self.voidptr))
         elif isinstance(kind, types.BaseNamedTuple):
-            for number, inner in enumerate(kind.types):
+            for number, inner in enumerate(kind.types):  # pyright: ignore
                 item = self.tuple_getitem(obj, number)
                 self._fill(inner, item, cgutils.gep_inbounds(self.builder, place, 0, number))
         elif isinstance(kind, types.NumPyRandomGeneratorType):
