@@ -360,6 +360,7 @@ class TestDoubt:
         fit["x"][:, :20] = 0.2
         run = self.bridged(fit, "hard edge")
         assert "lost" in run.warnings
+        assert "sig_figs" in failures(run.diagnostics)[0].remedy
         assert run.draws == 180
         fit["x"][:, :150] = 0.2
         with pytest.raises(StanctError, match="vanishes at most draws of the fit"):
@@ -524,8 +525,9 @@ def test_replaced_provenance_keeps_the_run(rng: np.random.Generator) -> None:
     run = stanct.bridge(
         CASES["skewed"].model, SKEWED.data, _skewed(rng, (2, 100)), search=False, seed=1
     )
-    again = replace(run, provenance={**run.provenance, "lost": 0.5})
+    again = replace(run, provenance={**run.provenance, "lost": 0.5, "lost_in_files": 0.5})
     assert again.warnings[0] == "lost"
+    assert "copied whole" in failures(again.diagnostics)[0].remedy
 
 
 SPOILED: dict[str, Callable[[np.ndarray], np.ndarray]] = {

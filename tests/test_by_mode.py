@@ -16,6 +16,7 @@ from targets import TWO_MODES
 from stanct.common.errors import StanctError
 from stanct.estimates.averages import expectation
 from stanct.estimates.modes import mode_shares
+from stanct.runs.surveyed import _differs
 
 SURVEY = {
     "place": [[-5.0], [5.0], [40.0]],
@@ -143,7 +144,18 @@ def test_no_mean_stands_where_no_draw_lies() -> None:
     assert found["weight"].to_numpy() == pytest.approx([(~minor).mean(), minor.mean(), 0])
     assert found["std_error"][2] == pytest.approx(np.sqrt(0.1 * 0.9 / x.size), rel=0.5)
     (check,) = (one for one in run.diagnostics if one.name == "search")
-    assert check.passed and check.value == 7 and "10 ascents ended at 3 optima, 7" in check.message
+    assert check.passed and check.value == 7 and "7 of 10 ascents ended at" in check.message
+
+
+def test_scalars_in_which_optima_differ() -> None:
+    """Two places a quarter of a standard deviation apart are alike; weights count."""
+    rng = np.random.default_rng(3)
+    values, zeros = 0.04 * rng.standard_normal((4, 500)), np.zeros((4, 500))
+    assert not _differs(np.array([0.30, 0.31]), values, zeros)
+    assert _differs(np.array([0.30, 0.36]), values, zeros)
+    assert not _differs(np.array([0.30]), values, zeros)
+    narrow = np.where(np.abs(values) < 0.005, 0.0, -np.inf)
+    assert _differs(np.array([0.30, 0.31]), values, narrow)
 
 
 def test_who_knows_no_modes_says_so() -> None:
@@ -180,6 +192,7 @@ def test_every_kind_of_run(method: str, settings: dict[str, Any]) -> None:
     found = run.optima.loc[1:2].set_index("mode")
     assert found["x[1]"].to_numpy() == pytest.approx([-6, 6], abs=0.01)
     assert found["log_mass"].to_numpy() == pytest.approx(3.5 + np.log([0.7, 0.3]), abs=0.01)
+    assert run.optima["seen"].sum() == run.provenance["survey"]["starts"]
     assert run.modes["optima"].tolist() == [1, 1] and not run.modes.isna().any(axis=None)
     frame = run.draws_pd()
     assert (frame["mode__"] == np.where(frame["x[1]"] < 0, 1, 2)).all()

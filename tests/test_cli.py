@@ -63,6 +63,12 @@ def test_evidence_json(
     assert abs(r.mean() - saved.expect("r").value) < 5 * r.std() / 500**0.5
     assert main(["draws", str(save), "--out", str(tmp_path / "new" / "draws.csv")]) == 0
     assert len(pd.read_csv(tmp_path / "new" / "draws.csv")) > 100
+    capsys.readouterr()
+    assert main(["summary", str(save), "--names", "r", "--prob", "0.5"]) == 0
+    row = pd.read_csv(io.StringIO(capsys.readouterr().out), index_col="name").loc["r"]
+    assert np.mean(r < row["q25"]) == pytest.approx(0.25, abs=0.06)
+    assert np.mean(r < row["q75"]) == pytest.approx(0.75, abs=0.06)
+    assert found["posterior"]["r"]["mean"] == pytest.approx(row["mean"])
 
 
 def test_json_has_null_for_what_it_lacks(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -429,7 +435,7 @@ def test_bridge_warns_and_escalates(
     assert main([*arguments, "--escalate", "--method", "gibbs"]) == 0
     captured = capsys.readouterr()
     assert "gibbs moved parameters" in captured.out and "Not to be trusted" in captured.out
-    assert "Warning, program: The fit's lp__ and the program differ" in captured.err
+    assert "Warning, program: The fit's lp__ less the program's log density" in captured.err
 
 
 def test_bridge_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

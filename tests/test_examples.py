@@ -153,6 +153,32 @@ def test_peers_in_short(tmp_path: Path) -> None:
     assert nuts[0] > 1 > 4 * nuts[1]
 
 
+def test_planets_in_short(tmp_path: Path) -> None:
+    """Quadratures agree with what others published, with stanct, and with draws of the prior."""
+    arguments = ("--stars", "K2-24", "2", "--planets", "0", "1", "--tools", "exact")
+    out = run("orbits/run.py", *arguments, cwd=tmp_path)
+    exact = {
+        n: float(log_z) for n, log_z in re.findall(r"^\| (\d) \| exact \|  \| (\S+)", out, re.M)
+    }
+    assert exact == pytest.approx({"0": -109.600, "1": -107.955}, abs=0.005)
+    (published,) = re.findall(r"^\| PUC: variational .*, long \| 1 \| (\S+)", out, re.M)
+    assert float(published) < 0.02
+    arguments = ("--stars", "K2-24", "--planets", "0", "--tools", "stanct")
+    out = run("orbits/run.py", *arguments, cwd=tmp_path)
+    found = re.search(r"^\| 0 \| stanct \| 1 \| (\S+) \|  \| (\S+)", out, re.M)
+    assert found is not None, out
+    assert float(found[1]) == pytest.approx(exact["0"], abs=4 * float(found[2])), out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "examples" / "orbits")
+        circles = importlib.import_module("circles").Circles
+    rng = np.random.default_rng(1)
+    for planets in (0, 1):
+        star = circles(planets)
+        u = rng.uniform(size=(200_000, len(star.names)))
+        log_z = np.logaddexp.reduce(star.log_likelihood(star.from_cube(u))) - np.log(len(u))
+        assert log_z == pytest.approx(exact[str(planets)], abs=0.3)
+
+
 def test_arviz_in_short(tmp_path: Path) -> None:
     """What ArviZ finds in a tempered run is what it finds in NUTS, with priors written by hand."""
     arguments = ("--only", "eight schools", "--draws", "1000", "--out", str(tmp_path / "a.png"))

@@ -26,6 +26,7 @@ from stanct.api import exporting, sampling
 from stanct.api.exporting import PAIRS
 from stanct.cli.main import main
 from stanct.engines.homes import Home
+from stanct.runs.surveyed import searched
 
 SOURCE = """
 data {
@@ -150,6 +151,12 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
         assert run.base is not None
         x = np.stack([run.variables["mu"], np.log(run.variables["tau"])], axis=-1)
         np.testing.assert_allclose(run.base.unwhiten(run.z), x, rtol=1e-9, atol=1e-9)
+    searches = not exported.name.startswith("extended")
+    modes: Any = run.modes  # those that the short run of the export found
+    assert (modes is not None) is searches
+    if searches:
+        assert modes["weight"].sum() == pytest.approx(1)
+        assert "ascents from up to" in searched(run)
     tau = run.expect("tau")
     assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
     assert "log Z" in str(run.report())

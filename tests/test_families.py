@@ -49,7 +49,7 @@ SAME = ("hierarchy_centred", "hierarchy_offset", "horseshoe_centred", "horseshoe
 IN_GROUPS = ("poisson_100", "poisson_1000")
 WITH_THEIR_OWN = (
     *("autoregression", "binomial_groups", "lines", "walk", "widths"),
-    *("orbit", "orbit_eccentric"),
+    *("orbit", "orbit_eccentric", "orbit_pair"),
 )
 
 
@@ -154,6 +154,28 @@ def test_velocities_of_an_orbit(families: ModuleType, kind: str) -> None:
             there = density.log_densities(np.array([[a, b, u[2], u[3]]]))[0]
             change = 2 * np.log(length) + np.log(phase * (2 * np.pi - phase) / (2 * np.pi))
             assert at == pytest.approx(there + change, abs=1e-6)
+
+
+def test_velocities_of_two_orbits(families: ModuleType) -> None:
+    """Given both periods, the mass over the linear parameters follows from their gradients."""
+    target = families.drawn("orbit_pair", 3)
+    density = target_of(target.stan, dict(target.data)).density
+    low, high = np.log([target.data["shortest"], target.data["longest"]])
+    rng = np.random.default_rng(5)
+    for u in rng.normal(size=(5, density.dimension)):
+        share = 1 / (1 + np.exp(-u[:2]))
+        jacobian = np.log(share * (1 - share)).sum()
+        points = np.tile(u, (u.size - 1, 1))
+        points[:, 2:] = np.vstack([np.zeros(u.size - 2), np.eye(u.size - 2)])
+        values, slopes = density.log_density_gradients(points)
+        slopes = slopes[:, 2:]
+        curvature = slopes[0] - slopes[1:]
+        top = values[0] + 0.5 * slopes[0] @ np.linalg.solve(curvature, slopes[0])
+        log_mass = top + 0.5 * slopes[0].size * np.log(2 * np.pi)
+        log_mass -= 0.5 * np.linalg.slogdet(curvature)[1]
+        f = np.exp(-(low + (high - low) * share))
+        expected = families.periods._of_pairs(target.data, f)[0, 1] + jacobian
+        assert log_mass == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ON_GRID)

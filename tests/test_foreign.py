@@ -17,7 +17,8 @@ from stanct.common.errors import StanctError
 from stanct.engines import homes
 from stanct.engines.assemble import processor_flags
 from stanct.estimates.arviz_bridge import inference_data
-from stanct.runs.foreign import is_fit, read_fit
+from stanct.runs.decisions import decisions
+from stanct.runs.foreign import is_fit, read_draws, read_fit
 from stanct.runs.unconstrained import sampled, unconstrained
 from stanct.targets.program_target import ProgramTarget
 
@@ -95,6 +96,20 @@ def of_arviz(draws: dict[str, np.ndarray]) -> pd.DataFrame:
     found = frame(draws, "a[{},{}]", 0)
     found.columns = pd.Index([names[name] for name in found.columns], tupleize_cols=False)
     return found
+
+
+def test_a_frame_of_one_group(draws: dict[str, np.ndarray]) -> None:
+    """ArviZ's columns then have no group; those of other groups are no parameters."""
+    found = frame(draws, "a[{},{}]", 0)
+    own = [(name, *range(2)) if "[" in name else name for name in found.columns]
+    found.columns = pd.Index(own, tupleize_cols=False)
+    found[[("observed_data", f"y[{k}]", k) for k in range(2)]] = 0.0
+    assert np.array_equal(read_fit(found, SHAPES).variables["a"], draws["a"])
+
+
+def test_files_that_others_read(tmp_path: Path) -> None:
+    with pytest.raises(StanctError, match=r"neither CSV nor netCDF.*\n?.*read_parquet"):
+        read_fit(tmp_path / "fit.parquet", SHAPES)
 
 
 def with_warmup(draws: dict[str, np.ndarray]) -> Any:
@@ -439,6 +454,24 @@ def test_columns_by_their_names(
         return
     x = sampled(target, fit, np.random.default_rng(1)).x[0]
     assert np.array_equal(x, draws[:, ::-1] if first == "x[2]" else draws)
+
+
+@pytest.mark.parametrize("name", [".iteration", "draw__"])
+def test_shuffled_rows_are_put_in_order(draws: dict[str, np.ndarray], name: str) -> None:
+    """By the numbers of draws, within chains. A parameter may have such a name."""
+    table = frame(draws, "a[{},{}]", 1)
+    table[name] = [*range(5), *range(5)] if name == ".iteration" else range(10)
+    found = read_fit(table.sample(frac=1, random_state=1), SHAPES)
+    assert np.array_equal(found.variables["a"], draws["a"]) and found.numbered
+    one = table.drop(columns="chain__")
+    assert np.array_equal(read_fit(one, SHAPES).variables["s"].ravel(), draws["s"].ravel())
+    bare = read_fit(one.drop(columns=name), SHAPES)
+    assert not bare.numbered and np.array_equal(bare.variables["s"].ravel(), draws["s"].ravel())
+    facts = {"fit": "it", "settings": {"chains": 2}, "numbered": False, "has_lp": False}
+    order, program = decisions(facts)
+    assert "numbers neither chains nor draws" in order and "no lp__" in program
+    step = pd.DataFrame({"draw": [0.5, 0.1, 0.3], "x": 1.0})
+    assert read_draws(step).variables["draw"].tolist() == [[0.5, 0.1, 0.3]]
 
 
 def test_packed_files_and_chains_of_different_lengths(

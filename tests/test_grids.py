@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from conftest import target_of
@@ -28,6 +30,7 @@ model {
   z ~ normal(1, 3);
 }
 """
+PAIR = cast(Any, stats.multivariate_normal)(np.zeros(2), COVARIANCE)
 # x and y are a pair each, or x, y and z are three that are coupled.
 COUPLED = """
 data { real with_z; }
@@ -45,14 +48,14 @@ def made() -> tuple[GridsBase, float]:
     """The base of a normal pair and a normal, and the log of the mass of e³ times its density."""
     u, v = np.linspace(-8, 8, 161), np.linspace(-11, 11, 201)
     at = np.stack(np.meshgrid(u, v, indexing="ij"), axis=-1)
-    pair = stats.multivariate_normal([0, 0], COVARIANCE).logpdf(at)
+    pair = PAIR.logpdf(at)
     w = np.linspace(-16, 20, 181)
     alone = stats.norm.logpdf(w, 2, 2)[:, None]
     return GridsBase.of(np.array([[2, 0], [1, -1]]), [(u, v), (w, np.zeros(1))], [pair, alone + 3])
 
 
 def density(x: np.ndarray) -> np.ndarray:
-    pair = stats.multivariate_normal([0, 0], COVARIANCE).logpdf(x[:, [2, 0]])
+    pair = PAIR.logpdf(x[:, [2, 0]])
     return pair + stats.norm.logpdf(x[:, 1], 2, 2)
 
 

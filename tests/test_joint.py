@@ -156,7 +156,7 @@ def test_interrupt_keeps_finished_draws(seed: int, monkeypatch: pytest.MonkeyPat
 def test_an_interrupt_that_a_finaliser_drops_is_heeded(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def drop(_watch: Watch, _draws: object) -> None:
+    def drop(*_: object) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

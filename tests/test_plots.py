@@ -23,6 +23,7 @@ from stanct import plots
 from stanct.common.errors import StanctError
 from stanct.pages.panels import PANELS, panels_of
 from stanct.path.gaussian import GaussianBase
+from stanct.plots.by_arviz import highest_density
 from stanct.plots.canvas import CHAIN_COLOURS, plain
 from stanct.plots.weights import coordinate_names
 from stanct.runs.path_checks import round_trips
@@ -200,6 +201,58 @@ def test_a_run_draws_itself_through_arviz(tempered: Any) -> None:
     one = replace(tempered, provenance={**tempered.provenance, "survey": survey})
     assert one.plot_modes().get_yticklabels()[0].get_text() == "mode 1"
     pyplot.close("all")
+
+
+def test_intervals_of_highest_density_have_a_piece_for_each_mode() -> None:
+    """Of two normals, 500 of their widths apart; skewed and heavy-tailed ones have one piece."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        minor = rng.random((4, 1000)) < 0.3
+        x = np.where(minor, -50.0, 50.0) + np.where(minor, 0.2, 1.0) * rng.standard_normal(
+            minor.shape
+        )
+        (low, high), (below, above) = highest_density(x, 0.95)
+        assert -50.7 < low < -50.25 and -49.75 < high < -49.3
+        assert 47.5 < below < 48.5 and 51.5 < above < 52.5
+        for one in (np.exp(rng.standard_normal((4, 100))), rng.standard_t(2, (4, 1000))):
+            ((low, high),) = highest_density(one, 0.95)
+            assert np.mean((one >= low) & (one <= high)) == 0.95
+    assert highest_density(np.full((4, 50), 2.0), 0.95) == [(2.0, 2.0)]
+    assert highest_density(np.arange(400).reshape(4, 100) % 2 * 1.0, 0.95) == [
+        (0.0, 0.0),
+        (1.0, 1.0),
+    ]
+
+
+def test_pictures_of_separated_modes(tempered: Any) -> None:
+    """The words below tell both intervals, and densities are as wide as a mode."""
+    mpl.use("Agg")
+    rng = np.random.default_rng(1)
+    b = np.where(rng.random(tempered.delta.shape) < 0.5, 0.2, 0.7)
+    b += 0.01 * rng.standard_normal(b.shape)
+    torn = replace(tempered, variables={"b": b})
+    (axes,) = np.ravel(torn.plot_posterior("b"))
+    if not isinstance(axes, Axes):  # of ArviZ 1.x
+        return
+    assert axes.get_xlabel().count(" to ") == 2 and "mean=" not in str(axes.texts)
+    left, right = torn.plot_trace("b")[0]
+    assert right.get_xlabel() == "draw" and left.get_xlim()[0] > 0.1
+    for line in left.lines:
+        x, y = line.get_data()
+        assert y[np.abs(x - 0.26).argmin()] < 0.02 * y.max() < 0.1 * y[np.abs(x - 0.2).argmin()]
+    (asked,) = np.ravel(torn.plot_posterior("b", hdi_prob=0.5))
+    assert not asked.get_xlabel() and any("50% HDI" in one.get_text() for one in asked.texts)
+    importlib.import_module("matplotlib.pyplot").close("all")
+
+
+def test_shares_on_a_ladder_stand_at_its_rungs(tempered: Any) -> None:
+    rungs = np.array([0.0, 0.01, 0.4, 1.0])
+    rung = np.random.default_rng(2).choice(4, p=[0.1, 0.2, 0.3, 0.4], size=tempered.beta.shape)
+    axes = plots.beta_occupancy(replace(tempered, beta=rungs[rung]))
+    x, share = line(axes, "chain 1").T
+    assert np.array_equal(x, rungs) and share.sum() == pytest.approx(100)
+    assert share == pytest.approx([10, 20, 30, 40], abs=8)
+    assert 25 in line(axes, "uniform")[:, 1]
 
 
 def test_a_picture_of_many_pairs_has_room(run: Any) -> None:

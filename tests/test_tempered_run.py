@@ -75,6 +75,11 @@ def test_summary_against_the_exact_posterior(run: TemperedRun) -> None:
     assert table.loc[["b[1]", "b[2]"], "sd"].to_numpy() == pytest.approx(sd, rel=0.1)
     low = table["mean"] - 1.645 * table["sd"]
     assert table["q5"].to_numpy() == pytest.approx(low.to_numpy(), abs=0.06)
+    wide = run.summary(["b"], prob=0.95)
+    high = table["mean"] + 1.96 * table["sd"]
+    assert wide["q97.5"].to_numpy() == pytest.approx(high.to_numpy()[:2], abs=0.08)
+    with pytest.raises(StanctError, match=r"prob=95 .*prob=0\.95"):
+        run.summary(prob=95)
 
 
 def test_resample_has_the_posterior_s_mean(run: TemperedRun) -> None:

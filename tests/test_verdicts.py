@@ -144,9 +144,9 @@ def test_four_verdicts_in_words() -> None:
             good, evidence,
         ],
         "Not to be trusted: 1 check of 2 failed.": [good, draws],
-        "Not to be trusted: 2 checks of 3 failed, and log Z is not the evidence anyway.": [
-            good, draws, evidence,
-        ],
+        "Not to be trusted: 2 checks of 3 failed, and as the program stands, log Z is not the "
+        "evidence.": [good, draws, evidence],
+        "Not to be trusted: 2 checks of 2 failed.": [draws, check("halves", 2, 1, False, "", "")],
     }  # fmt: skip
     for words, checks in told.items():
         found = Verdict.of(checks, has_evidence=True)
@@ -390,8 +390,17 @@ def test_the_screen_lists_peaks() -> None:
     run = replace(like, z=z, base=base, variables=values, provenance=facts)
     shown = "\n".join(screen(run))
     lines = shown.partition("Peaks (run.optima)")[2].partition("Posterior")[0].split("\n")
-    assert [line.split()[0] for line in lines[2:] if line] == ["1", "2"] and "seen" in lines[1]
+    assert lines[0] == ": the 2 heaviest of 3" and "seen" in lines[1]
+    assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
+    assert lines[4] == "Short chains move between the peaks of one mode."
     assert "x[1]" in shown and "x[9]" in shown and "more numbers" not in shown
+    # Where each mode has one peak, the modes are shown, the heaviest by the draws first.
+    survey |= {"place": [[5.0] * len(one), [-5.0] * len(one)], "spread": [one] * 2}
+    survey |= {"log_evidence": [0.0, -0.1]}
+    two = replace(run, provenance={**facts, "survey": survey})
+    lines = "\n".join(screen(two)).partition("Modes (run.modes)")[2].split("\n")
+    assert lines[0] == "" and [line.split()[0] for line in lines[2:4]] == ["2", "1"]
+    assert "optima" not in lines[1] and not lines[4]
 
 
 def test_a_method_without_trajectories_reports_no_divergences() -> None:

@@ -1,6 +1,9 @@
-"""Targets with a period to be found: velocities of a star with one planet."""
+"""Targets with periods to be found: velocities of a star with one planet or two."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from quadrature import Array
@@ -12,7 +15,11 @@ SPAN, RANGE = 1000.0, 100.0
 # The most frequencies, times eccentricities, times phases, at which a sum has its terms.
 AT_ONCE = 400_000
 # Places that lie so many nats below the best add nothing.
-DEPTH = 25.0
+DEPTH = 18.0
+# A sum over frequencies has at most so much of a turn, from first to last day, between its terms.
+WIDEST = 0.03
+# Anomalies lie between so many entries of a table, for each eccentricity.
+ENTRIES = 1 << 14
 
 _DATA = """
 data { int N; vector[N] t; vector[N] v; vector[N] s; real shortest; real scale; }
@@ -47,9 +54,14 @@ model {
 }
 _ELLIPSE = """
 functions {
-  real eccentric_anomaly(real M, real e) {
-    real E = M + e * sin(M);
-    for (i in 1:8) E = E - (E - e * sin(E) - M) / (1 - e * cos(E));
+  vector eccentric_anomaly(vector M, real e) {
+    vector[num_elements(M)] E = M + e * sin(M);
+    for (i in 1:3) {
+      vector[num_elements(M)] bend = e * sin(E);
+      vector[num_elements(M)] slope = 1 - e * cos(E);
+      vector[num_elements(M)] off = (E - bend - M) ./ slope;
+      E -= off ./ (1 - 0.5 * off .* bend ./ slope);
+    }
     return E;
   }
 }
@@ -69,12 +81,33 @@ model {
   log_P ~ uniform(log(shortest), log(100 * shortest));
   e ~ uniform(0, 0.8);
   M0 ~ uniform(0, 2 * pi());
-  for (n in 1:N) {
-    real E = eccentric_anomaly(fmod(2 * pi() * t[n] / exp(log_P) + M0, 2 * pi()), e);
-    real c = (cos(E) - e) / (1 - e * cos(E));
-    real d = sqrt(1 - square(e)) * sin(E) / (1 - e * cos(E));
-    v[n] ~ normal(v0 + a * (c + e) + b * d, s[n]);
+  vector[N] E = eccentric_anomaly(2 * pi() * t / exp(log_P) + M0, e);
+  vector[N] near = 1 - e * cos(E);
+  v ~ normal(v0 + a * ((cos(E) - e) ./ near + e) + b * sqrt(1 - square(e)) * sin(E) ./ near, s);
+}
+"""
+_PAIR = """
+data {
+  int N; int I; vector[N] t; vector[N] v; vector[N] s; array[N] int by;
+  real shortest; real longest; real scale;
+}
+parameters {
+  vector<lower=log(shortest), upper=log(longest)>[2] log_P;
+  vector[2] a;
+  vector[2] b;
+  vector[I] v0;
+}
+model {
+  log_P ~ uniform(log(shortest), log(longest));
+  a ~ normal(0, scale);
+  b ~ normal(0, scale);
+  v0 ~ normal(0, 10);
+  vector[N] rest = v - v0[by];
+  for (p in 1:2) {
+    vector[N] x = 2 * pi() * t / exp(log_P[p]);
+    rest -= a[p] * cos(x) + b[p] * sin(x);
   }
+  rest ~ normal(0, s);
 }
 """
 
@@ -100,9 +133,63 @@ def orbit_eccentric(rng: np.random.Generator) -> Target:
     return _target(_ELLIPSE, data, [_on_ellipses(data, fine) for fine in (1, 2)])
 
 
+@family
+def orbit_pair(rng: np.random.Generator) -> Target:
+    """Two circular orbits and up to eight instruments, in 7 to 14 dimensions."""
+    instruments = int(rng.integers(1, 9))
+    n = int(rng.integers(12, 31)) + 2 * instruments
+    t = rounded(np.sort(rng.uniform(0, 120, n)), 2)
+    s = rounded(rng.uniform(0.4, 0.8) * rng.uniform(0.8, 1.2, n))
+    by = rng.integers(1, instruments + 1, n)
+    shortest, longest = 3.0, 90.0
+    periods = shortest * (longest / shortest) ** rng.uniform(0.05, 0.9, 2)
+    amplitudes = rng.uniform(2, 8, 2) * s.mean()
+    waves = amplitudes * np.cos(2 * np.pi * t[:, None] / periods - rng.uniform(0, 2 * np.pi, 2))
+    v = rounded(rng.normal(0, 3, instruments)[by - 1] + waves.sum(axis=1) + s * rng.normal(size=n))
+    data = {"N": n, "I": instruments, "t": t, "v": v, "s": s, "by": by,
+            "shortest": shortest, "longest": longest, "scale": 4.0}  # fmt: skip
+    answers = []
+    for count in (1001, 1401):
+        f = np.linspace(1 / longest, 1 / shortest, count)
+        log_f = np.log(f)
+        log_w = -log_f
+        log_w[[0, -1]] -= np.log(2)
+        log_m = _of_pairs(data, f) + log_w[:, None] + log_w
+        area = 2 * np.log(f[1] - f[0]) - 2 * np.log(np.log(longest / shortest))
+        mean = -0.5 * (log_f[:, None] + log_f)
+        answers.append(_summed(log_m.ravel(), mean.ravel(), float(area)))
+    return replace(
+        _target(_PAIR, data, answers), quantity=lambda found: found["log_P"].mean(axis=-1)
+    )
+
+
+def _of_pairs(data: dict[str, Array], f: Array) -> Array:
+    """log of the mass over all but the two periods for each pair of frequencies, shape (n, n)."""
+    count, v = f.size, data["v"]
+    offsets = 10.0 * (data["by"][:, None] == np.arange(1, data["I"] + 1))
+    lower = np.linalg.cholesky(np.diag(np.square(data["s"])) + offsets @ offsets.T)
+    x = 2 * np.pi * np.outer(data["t"], f)
+    waves = data["scale"] * np.stack([np.cos(x), np.sin(x)], axis=-1).reshape(v.size, -1)
+    white, own = np.linalg.solve(lower, waves), np.linalg.solve(lower, v)
+    inner = (white.T @ white).reshape(count, 2, count, 2).transpose(0, 2, 1, 3)
+    outer = (white.T @ own).reshape(count, 2)
+    each = inner[np.arange(count), np.arange(count)]
+    base = -0.5 * own @ own - np.log(np.diag(lower)).sum() - 0.5 * v.size * LOG_2PI
+    found = np.empty((count, count))
+    for i in range(count):
+        beside = np.broadcast_to(each[i], each.shape)
+        rows = np.concatenate([beside, inner[i]], axis=-1)
+        below = np.concatenate([np.swapaxes(inner[i], 1, 2), each], axis=-1)
+        matrix = np.concatenate([rows, below], axis=-2) + np.eye(4)
+        pull = np.concatenate([np.broadcast_to(outer[i], outer.shape), outer], axis=-1)
+        best = np.linalg.solve(matrix, pull[..., None])[..., 0]
+        found[i] = base + 0.5 * (pull * best).sum(axis=1) - 0.5 * np.linalg.slogdet(matrix)[1]
+    return found
+
+
 def _velocities(rng: np.random.Generator, e: float) -> dict[str, Array]:
     """Data of a random orbit."""
-    n = int(rng.integers(12, 24))
+    n = int(rng.integers(10, 41))
     t = rounded(np.sort(rng.uniform(0, SPAN, n)), 2)
     s = rounded(rng.uniform(0.4, 0.8) * rng.uniform(0.8, 1.2, n))
     shortest = rounded(rng.uniform(2, 10), 1)
@@ -158,7 +245,7 @@ def _on_ellipses(data: dict[str, Array], fine: int) -> tuple[float, float]:
     rough = [_slices(data, part, 8, 16)[0] for part in np.array_split(wide, 40)]
     top = np.concatenate(rough)
     kept = wide[top > top.max() - DEPTH]
-    count = 4 * fine
+    count = fine * int(np.ceil(width * SPAN / WIDEST))
     offsets = (np.arange(count) + 0.5) / count - 0.5
     f = (kept[:, None] + width * offsets).ravel()
     f = f[(f > wide[0]) & (f < wide[-1])]
@@ -170,13 +257,24 @@ def _on_ellipses(data: dict[str, Array], fine: int) -> tuple[float, float]:
     return _summed(log_m, mean, float(np.log(width / count)))
 
 
-def _slices(data: dict[str, Array], f: Array, shapes: int, phases: int) -> tuple[Array, Array]:
-    """log of the mean over eccentricities and phases at frequencies, and the offset's mean."""
+@cache
+def _table(shapes: int) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Eccentricities with their weights, and for each what `_shapes` returns."""
     nodes, weights = np.polynomial.legendre.leggauss(shapes)
     e = 0.4 * (nodes + 1)
+    return e, weights, _shapes(2 * np.pi * np.arange(ENTRIES + 2) / ENTRIES, e[:, None])
+
+
+def _slices(data: dict[str, Array], f: Array, shapes: int, phases: int) -> tuple[Array, Array]:
+    """log of the mean over eccentricities and phases at frequencies, and the offset's mean."""
+    e, weights, entries = _table(shapes)
     m = 2 * np.pi * (np.arange(phases) + 0.5) / phases
-    x = 2 * np.pi * f[:, None, None, None] * data["t"] + m[:, None]
-    c, d = _shapes(x, e[:, None, None])
+    turns = f[:, None, None] * data["t"] + m[:, None] / (2 * np.pi)
+    at, beyond = np.divmod(ENTRIES * np.remainder(turns, 1), 1)
+    at = at.astype(int)
+    c, d = (
+        np.swapaxes(one[:, at] + beyond * (one[:, at + 1] - one[:, at]), 0, 1) for one in entries
+    )
     flat = (-1, data["N"])
     log_m, mean = _given(data, (c + e[:, None, None]).reshape(flat), d.reshape(flat))
     log_w = log_m.reshape(len(f), -1) + np.repeat(np.log(weights / 2 / phases), phases)

@@ -92,6 +92,8 @@ class Exported:
         Checks that failed in the run that fitted base and bias.
     instead
         What promises more, in a sentence.
+    survey
+        The record of the modes that the run's search found, or of none.
     """
 
     target: ProgramTarget
@@ -104,6 +106,7 @@ class Exported:
     error: float = math.nan
     failed: tuple[str, ...] = ()
     instead: str = ""
+    survey: Mapping[str, Any] | None = None
 
     @property
     def doubt(self) -> str:
@@ -187,7 +190,16 @@ def _from_base(
     inits = [values_at(place, shapes) for place in places]
     found = _enough(fitted, _pairs(fitted)) if kind == "joint" else (DRAWS, math.nan)
     why = why if share < 1 else ""
-    return Exported(target, program, inits, math.log(share), why, 0.0, *found, _failed(fitted))
+    return Exported(
+        target, program, inits, math.log(share), why, 0.0, *found, _failed(fitted),
+        survey=_surveyed(fitted, run),
+    )  # fmt: skip
+
+
+def _surveyed(fitted: Run, run: Run | None) -> Mapping[str, Any] | None:
+    """The modes that the search of a fit found, or that of the run from which its base comes."""
+    given = None if run is None else run.provenance.get("survey")
+    return fitted.provenance.get("survey", given)
 
 
 def _pairs(run: TemperedRun) -> PairEstimator:
@@ -291,6 +303,7 @@ def _coupled(
         mass_error,
         *_enough(fitted, fitted.estimator),
         _failed(fitted),
+        survey=_surveyed(fitted, run),
     )
 
 
@@ -331,6 +344,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
     }
     record = {"format": FORMAT, "kind": kind, "target": target.record()}
     record |= {"log_prior_mass": made.constant, "log_prior_mass_error": made.constant_error}
+    record |= {"survey": made.survey}
     files = {
         values["program"]: source,
         "data.json": made.recipe.data,

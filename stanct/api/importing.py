@@ -96,6 +96,8 @@ def import_run(
     seed = fresh_seed() if seed is None else seed
     with executing(target, method.name, {}, seed=seed, progress=False) as execution:
         job = Job(method.name, method.record(), plan, target, None, execution, Seeds(seed))
+        if survey := given.get("survey"):
+            job.ledger.found["survey"] = survey
         if draws.lost > 0:
             job.ledger.found["left_out"] = {"share": draws.lost, "of": draws.origin}
         job.ledger.gradients += int(found.statistics["n_leapfrog__"].sum())
@@ -128,7 +130,7 @@ def _read(folder: Path) -> tuple[str, ProgramTarget, dict[str, Any]]:
         )
     prefix = target.prefix
     own = {n.removeprefix(prefix): v for n, v in data.items() if n.startswith(prefix)}
-    known = ("log_prior_mass", "log_prior_mass_error")
+    known = ("log_prior_mass", "log_prior_mass_error", "survey")
     return kind, target, own | {name: record[name] for name in known if name in record}
 
 

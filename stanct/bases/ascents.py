@@ -49,6 +49,7 @@ class Optimum:
     value: float
     precision: Array
     seen: int = 1
+    afar: int = 0  # ascents of the search's own that ended there, without those from scans
     scanned: bool = False  # whether a scan led there, and no ascent from afar
     particles: int = 0  # annealed particles that ended there
 

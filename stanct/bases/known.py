@@ -140,7 +140,7 @@ class Optima:
     log_density, log_mass : shape (N,)
         Their log densities, and the log masses of these Gaussians, natural logs.
     seen : shape (N,)
-        How many ascents ended at each.
+        How many of the search's ascents ended at each, 0 where only scans or particles did.
     ends
         Number of all optima.
     """
@@ -163,7 +163,7 @@ class Optima:
             np.array([np.linalg.norm(one.root, axis=1) for one in best]),
             np.array([one.value for one in best]),
             np.array([one.log_mass for one in best]),
-            np.array([one.seen for one in best]),
+            np.array([one.afar for one in best]),
             len(found),
         )
 

@@ -103,7 +103,8 @@ class Products(Maker):
         """The coordinates of each block, shape (B, 2), −1 for none; no blocks if any has more."""
         precision = np.abs([one.precision for one in optima[: self.looked_at]])
         own = np.sqrt(np.diagonal(precision, axis1=1, axis2=2))
-        coupled = (precision > COUPLED * own[:, None] * own[..., None]).any(axis=0)
+        beyond = precision > COUPLED * own[:, None] * own[..., None]
+        coupled: Array = np.any(beyond, axis=0)
         groups = {tuple(np.flatnonzero(row).tolist()) for row in coupled}
         if any(len(group) > 2 for group in groups) or sum(map(len, groups)) > len(coupled):
             return np.empty((0, 2), int)

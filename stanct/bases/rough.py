@@ -24,7 +24,7 @@ AS_GOOD, FLAT = 1.0, 0.5
 # Crossed points are this share of a scan, and starts this many for all coordinates together.
 CROSSED, SLICES = 0.67, 120
 # With fewer ends there is nothing to cross.
-FEWEST = 5
+FEWEST = 3
 
 
 def those_that_count(modes: Sequence[Optimum]) -> list[Optimum]:

@@ -200,8 +200,13 @@ def search(
         if are_all(counted, own, its) and (found := _named(ascents, own, places, max(radii), its)):
             return found
     _searched(ascents, dimension, places if ascents.is_new else ())
-    if rough := dimension <= FEW and ascents.unseen > UNSEEN and is_rough(modes):
+    # Thousands of modes in many dimensions are a glass, which no ascents explore.
+    most = 1.0 if dimension <= FEW else THOUSANDS
+    bounded = dimension <= MOST_SCANNED_DIMENSIONS and UNSEEN < ascents.unseen <= most
+    if rough := bounded and is_rough(modes):
         _searched_on(ascents, np.random.default_rng(further[1]), most_rough)
+    for mode in modes:
+        mode.afar = mode.seen
     with uncounted(modes):
         for one in own:
             climb(counted, one.place, modes, modes[0].root if modes else None)
@@ -355,6 +360,8 @@ def _named(
     if not explain(own, others):
         ascents.modes[:] = others
         return None
+    for one in own:
+        one.afar = one.seen
     fits, seen = fits_of(own, rng)
     fits = around(counted, own, fits)
     return Search(

@@ -62,6 +62,11 @@ _COMMANDS = {
         "Write equally weighted draws of the saved RUN as CSV, with columns such as beta[1]: to "
         "stdout, or to a file.",
     ),
+    "summary": (
+        "write the posterior summary of a saved run as CSV",
+        "Write means, their standard errors, sd, quantiles, effective sizes and R-hat of the saved "
+        "RUN as CSV: to stdout, or to a file.",
+    ),
     "plot": (
         "draw one picture of a saved run",
         "Draw one picture of the saved RUN: trace, pair (corner) or posterior of "
@@ -211,6 +216,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     _compare(own["compare"])
     _report(own["report"])
     _draws(own["draws"])
+    _summary(own["summary"])
     _plot(own["plot"])
     own["doctor"].set_defaults(run=_command("doctor"))
     _install(own["install-cmdstan"])
@@ -405,6 +411,15 @@ def _draws(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--draws", type=int, metavar="N", help=told)
     _add(parser, "--out", metavar="FILE", help="default: stdout")
     parser.set_defaults(run=_command("write_draws"))
+
+
+def _summary(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "run_folder", metavar="RUN")
+    _add(parser, "--names", nargs="+", metavar="NAME", help="default: all variables")
+    told = "probability of the central interval whose ends are given (default: 0.9)"
+    _add(parser, "--prob", type=float, default=0.9, metavar="P", help=told)
+    _add(parser, "--out", metavar="FILE", help="default: stdout")
+    parser.set_defaults(run=_command("write_summary"))
 
 
 def _plot(parser: argparse.ArgumentParser) -> None:

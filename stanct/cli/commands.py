@@ -30,7 +30,7 @@ from stanct.runs import comparison
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
 from stanct.runs.run import Run
-from stanct.runs.screen import screen
+from stanct.runs.screen import posterior_rows, screen
 from stanct.runs.storage import check_save_folder
 from stanct.runs.verdicts import failures
 from stanct.samplers._method import Method
@@ -301,6 +301,7 @@ def _record(run: Run) -> dict[str, Any]:
         "omissions": run.provenance["omissions"],
         "steps": run.provenance.get("steps", []),
         "confirmed": run.provenance.get("confirmed"),
+        "posterior": posterior_rows(run) if run.has_posterior else None,
     }
     return {name: _in_json(value) for name, value in record.items()}
 
@@ -361,16 +362,25 @@ def report_run(options: argparse.Namespace) -> int:
 
 def write_draws(options: argparse.Namespace) -> int:
     """Write the equally weighted draws of a saved run as CSV."""
-    run = load(options.run_folder)
-    text = run.draws_pd(options.names, draws=options.draws).to_csv(index=False)
-    if options.out is None:
+    table = load(options.run_folder).draws_pd(options.names, draws=options.draws)
+    return _write_table(table.to_csv(index=False), options.out)
+
+
+def write_summary(options: argparse.Namespace) -> int:
+    """Write the posterior summary of a saved run as CSV."""
+    table = load(options.run_folder).summary(options.names, prob=options.prob)
+    return _write_table(table.to_csv(index_label="name"), options.out)
+
+
+def _write_table(text: str, file: str | None) -> int:
+    if file is None:
         say(text.rstrip("\n"))
         return 0
-    path = check_page_file(options.out)
+    path = check_page_file(file)
     with writing("The table", path, "Choose a file that you can write."):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode())
-    say(options.out)
+    say(file)
     return 0
 
 

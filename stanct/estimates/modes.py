@@ -51,7 +51,7 @@ def mode_columns(
     *,
     tours: Tours | None = None,
 ) -> dict[str, Array]:
-    """Weights and local evidences of the modes, best first.
+    """Weights and local evidences of the modes, in their order.
 
     The first arguments are `mode_shares`', and the last are `expectation`'s.
 

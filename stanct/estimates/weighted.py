@@ -66,19 +66,27 @@ def summary(
     copies: int = 1,
     *,
     tours: Tours | None = None,
+    prob: float = 0.9,
     inside: Mapping[int, Array] | None = None,
 ) -> pd.DataFrame:
     """Weighted mean, its standard error, sd, quantiles, effective sizes and R-hat of every scalar.
 
-    The other arguments are those of `expect`. `inside` says which draws each mode has, by its
-    number, shape (chains, draws). Each mode then has rows of its own, NaN where it has no draws.
+    The quantiles are the median and the ends of the central interval that has the probability
+    `prob`. The other arguments are those of `expect`. `inside` says which draws each mode has, by
+    its number, shape (chains, draws). Each mode then has rows of its own, NaN where it has none.
     """
     import pandas as pd
 
     if inside is not None:
         parts = {
             mode: summary(
-                variables, np.where(its, log_weights, -np.inf), names, beta, copies, tours=tours
+                variables,
+                np.where(its, log_weights, -np.inf),
+                names,
+                beta,
+                copies,
+                tours=tours,
+                prob=prob,
             )
             for mode, its in inside.items()
             if its.any()
@@ -86,7 +94,7 @@ def summary(
         none = next(iter(parts.values())) * np.nan
         together = pd.concat({mode: parts.get(mode, none) for mode in inside})
         return together.rename_axis(index=["mode", "name"])
-    found = scalars(variables, log_weights, names, beta, copies, tours=tours)
+    found = scalars(variables, log_weights, names, beta, copies, tours=tours, prob=prob)
     return pd.DataFrame.from_dict(found, orient="index")
 
 
@@ -98,8 +106,15 @@ def scalars(
     copies: int = 1,
     *,
     tours: Tours | None = None,
+    prob: float = 0.9,
 ) -> dict[str, dict[str, Any]]:
     """The rows of `summary` by name; a command that prints few need not wait for pandas."""
+    if not 0 < prob < 1:
+        raise StanctError(
+            f"prob={prob} is no probability between 0 and 1.",
+            remedy="For the ends of the 95 % interval pass prob=0.95.",
+        )
+    levels = {f"q{100 * q:.6g}": q for q in ((1 - prob) / 2, 0.5, (1 + prob) / 2)}
     rows: dict[str, dict[str, Any]] = {}
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
@@ -107,7 +122,13 @@ def scalars(
         values = variable(variables, name)
         base, first = place_of(variables, name)
         shape = values.shape[2:]
-        found = [_moments(part, log_weights, beta, copies, tours) for part in _parts(values)]
+        found = [
+            (
+                *_moments(part, log_weights, beta, copies, tours),
+                weighted_quantile(part, log_weights, np.array([*levels.values()])),
+            )
+            for part in _parts(values)
+        ]
         moved = [
             mixing(part[..., k], weights, copies)
             for part in _parts(values)
@@ -121,9 +142,7 @@ def scalars(
                 "mean": mean.value[index],
                 "std_error": mean.std_error[index],
                 "sd": np.sqrt(variance[index]),
-                "q5": quantiles[(0, *index)],
-                "q50": quantiles[(1, *index)],
-                "q95": quantiles[(2, *index)],
+                **{level: quantiles[(k, *index)] for k, level in enumerate(levels)},
                 "ess_bulk": mixed.bulk,
                 "ess_tail": mixed.tail,
                 "r_hat": mixed.r_hat,
@@ -175,11 +194,10 @@ def least_effective(values: Array, log_weights: Array) -> float:
 
 def _moments(
     values: Array, log_weights: Array, beta: float, copies: int, tours: Tours | None
-) -> tuple[Expectation, Array, Array]:
-    """Average, variance and quantiles of columns."""
+) -> tuple[Expectation, Array]:
+    """Average and variance of columns."""
     mean = expectation(values, log_weights, beta, copies, tours=tours)
-    variance = expectation(np.square(values - mean.value), log_weights, beta).value
-    return mean, variance, weighted_quantile(values, log_weights, np.array([0.05, 0.5, 0.95]))
+    return mean, expectation(np.square(values - mean.value), log_weights, beta).value
 
 
 def resampled_rows(log_weights: Array, draws: int | None, seed: int | None) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from stanct import plots
-from stanct.common.errors import StanctError
+from stanct.common.errors import StanctError, counted
 from stanct.estimates.naming import Names
 from stanct.pages.page import Picture, number, picture, with_error
 from stanct.plots.evidence import delta_means
@@ -111,10 +111,7 @@ def _way_words(run: AdiabaticRun) -> str:
 
 def _occupancy_words(run: HasBeta) -> str:
     base, target = end_shares(run)
-    return (
-        f"Shares of the draws by β: {base:.0%} below 0.1 and {target:.0%} above 0.9, where 10 % "
-        "each would be uniform."
-    )
+    return f"Shares of the draws by β: {base:.0%} below 0.1 and {target:.0%} above 0.9."
 
 
 def _trace_words(run: HasBeta) -> str:
@@ -211,16 +208,16 @@ def _base_words(run: Run) -> str:
 def _modes_words(run: Run) -> str:
     table = run.modes
     assert table is not None
+    heaviest = table.sort_values("weight", ascending=False, kind="stable")[:MOST_MODES]
     parts = [f"mode {n}: {with_error(w, e)}" for n, w, e in zip(
-        table.index, table["weight"], table["std_error"], strict=True
+        heaviest.index, heaviest["weight"], heaviest["std_error"], strict=True
     )]  # fmt: skip
-    return f"Weights of {len(parts)} modes. {'; '.join(parts[:MOST_MODES])}."
+    return f"Weights of {counted(len(table), 'mode')}. {'; '.join(parts)}."
 
 
 def _pair_words(run: Run, names: Names = None) -> str:
     parts = [
-        f"{m.label} ({'more than one mode' if m.is_multimodal else 'one mode'}, "
-        f"√n dip {m.score:.2f})"
+        f"{m.label} ({'several humps' if m.is_multimodal else 'one hump'}, √n dip {m.score:.2f})"
         for m in shown_scalars(run, names)[:MOST_SHOWN]
     ]
     return f"Weighted draws of {', '.join(parts)}, coloured by chain."
@@ -271,7 +268,7 @@ PANELS: tuple[Panel, ...] = (
         "evidence",
         "Weights of the modes",
         "The share of all probability in each mode that the search found. Draws and pilots, which "
-        "know one mode each, should agree.",
+        "know one mode each, should agree; theirs are rough.",
         plots.modes,
         _modes_words,
     ),
@@ -365,8 +362,9 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "posterior",
         "Draws of a few parameters",
-        "Draws resampled by weight. A dip test marks parameters with more than one mode, which "
-        "come first. Clouds of one colour are places that only one chain has seen.",
+        "Draws resampled by weight. A dip test marks parameters with several humps, which come "
+        "first; humps may belong to one mode. Clouds of one colour are places that only one chain "
+        "has seen.",
         plots.pair,
         _pair_words,
     ),

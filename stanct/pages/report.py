@@ -222,7 +222,7 @@ def _modes_table(run: Run) -> list[Table]:
     )
     left_out = bool(modes[[*run.mode_means]].isna().to_numpy().any())
     why = ". A mean is left out where hardly any draw lies: see run.optima" * left_out
-    return [Table(f"Modes, best first{why}", ("mode", *columns.values()), rows)]
+    return [Table(f"Modes, in the search's order{why}", ("mode", *columns.values()), rows)]
 
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:

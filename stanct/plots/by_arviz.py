@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import density, drawn
+from stanct.estimates.arviz_bridge import NARROW, density, drawn
+from stanct.estimates.modality import modalities
 from stanct.estimates.naming import Names, by_interest, label, places_of
-from stanct.plots.canvas import SECOND
+from stanct.plots.canvas import INK, SECOND
 from stanct.runs.run import Run
 
 _LAYOUT = {"backend_kwargs": {"layout": "constrained"}}
 _TRACE = {"compact": False, **_LAYOUT}
 _POINTS = {"alpha": 0.35, "s": 12, "lw": 0}
-_POSTERIOR = {"hdi_prob": 0.95, "round_to": 3, "textsize": 10, **_LAYOUT}
-_PAIR = {"marginals": True, "textsize": 10, "scatter_kwargs": _POINTS, **_LAYOUT}
+# Words below the picture tell the mean and the intervals.
+_WORDLESS = {"hdi_prob": "hide", "point_estimate": None}
+_POSTERIOR = {**_WORDLESS, "bw": NARROW, "textsize": 10, **_LAYOUT}
+_MARGINALS = {"marginals": True, "marginal_kwargs": {"bw": NARROW}}
+_PAIR = {**_MARGINALS, "textsize": 10, "scatter_kwargs": _POINTS, **_LAYOUT}
 FUNCTIONS: dict[str, tuple[str, dict[str, Any], str]] = {  # of ArviZ 0.x with options, and of 1.x
     "trace": ("plot_trace", _TRACE, "plot_trace_dist"),
     "pair": ("plot_pair", _PAIR, "plot_pair"),
@@ -28,6 +34,10 @@ MOST = {"trace": 5, "pair": 4, "posterior": 6}
 """Scalars that a picture shows where no names are given."""
 MOST_NAMED = 40
 """A picture of more scalars could not be read, and Matplotlib would take minutes."""
+INTERVAL, MOST_PIECES = 0.95, 3
+"""Probability of the intervals of highest density, and how many the words below a picture list."""
+SHALLOW, LEAST_SHARE = 0.5, 0.01
+"""Height of a valley over the lower of its humps, and share of a hump, for a piece of its own."""
 
 
 def first_names(run: Run, most: int) -> list[str]:
@@ -59,8 +69,76 @@ def picture_of(kind: str, run: Run, names: Names = None, **options: Any) -> Any:
         usual = {**usual, "figsize": (2.3 * count + 0.6, 2.1 * count + 0.6)}
     elif kind == "posterior":
         rows, columns = -(-count // 3), min(count, 3)
-        usual = {**usual, "grid": (rows, columns), "figsize": (3.6 * columns, 2.9 * rows)}
-    return drawn(old, usual, new, draws, options)
+        usual = {**usual, "grid": (rows, columns), "figsize": (3.6 * columns, 3.1 * rows)}
+        if options.keys() & {*_WORDLESS, "multimodal"}:
+            usual = {name: value for name, value in usual.items() if name not in _WORDLESS}
+    axes = drawn(old, usual, new, draws, options)
+    if kind == "trace" and not options:
+        _narrowed(axes, draws)
+    elif kind == "posterior" and usual.keys() >= _WORDLESS.keys():
+        _worded(axes, draws)
+    return axes
+
+
+def _narrowed(axes: Any, draws: Mapping[str, Array]) -> None:
+    """Redraw the densities in ArviZ's traces, which are as wide as the distance of modes."""
+    if np.shape(axes) != (len(draws), 2):  # not those of ArviZ 0.x
+        return
+    for (left, _), values in zip(axes, draws.values(), strict=True):
+        if len(left.lines) == len(values):
+            for line, chain in zip(left.lines, values, strict=True):
+                line.set_data(*density(chain))
+            left.relim()
+            left.autoscale()
+    axes[-1, 1].set_xlabel("draw")
+
+
+def _worded(axes: Any, draws: Mapping[str, Array]) -> None:
+    """Add means and intervals of highest density to ArviZ's pictures of the posterior."""
+    for one in np.ravel(axes):
+        name = one.get_title() if isinstance(one, Axes) else ""
+        if name not in draws:
+            continue
+        pieces = highest_density(draws[name], INTERVAL)
+        for low, high in pieces:
+            one.plot([low, high], [0, 0], lw=4, color=INK, solid_capstyle="butt", clip_on=False)
+        told = [f"{low:.3g} to {high:.3g}" for low, high in pieces[:MOST_PIECES]]
+        more = f", {len(pieces) - MOST_PIECES} more" if len(pieces) > MOST_PIECES else ""
+        one.set_xlabel(f"mean {draws[name].mean():.3g}; 95 % HDI\n{', '.join(told)}{more}")
+
+
+def highest_density(values: Array, probability: float) -> list[tuple[float, float]]:
+    """The intervals of highest density, several where the dip test finds humps, lowest first.
+
+    Each ends at draws. A hump with less than a hundredth of the draws has none of its own, nor has
+    one that a shallow valley parts from the next. `values`, equally weighted, have shape (chains,
+    draws).
+    """
+    flat, count = np.sort(values, axis=None), values.size
+    (test,) = modalities({"": values}, np.zeros(values.shape), {"": np.array(count)}, [""])
+    if not test.is_multimodal:
+        within = int(np.ceil(probability * count)) - 1
+        first = int((flat[within:] - flat[: count - within]).argmin())
+        return [(float(flat[first]), float(flat[first + within]))]
+    grid, height = density(flat)
+    order = np.argsort(-height)
+    share = np.cumsum(height[order]) / height.sum()
+    inside = np.zeros(len(grid), bool)
+    inside[order[: 1 + np.searchsorted(share, probability)]] = True
+    for low, high in itertools.pairwise(_runs(inside)):
+        hump = min(height[slice(*low)].max(), height[slice(*high)].max())
+        inside[low[1] : high[0]] = height[low[1] : high[0]].min() > SHALLOW * hump
+    half = (grid[1] - grid[0]) / 2
+    pieces = [
+        flat[(flat >= grid[a] - half) & (flat <= grid[b - 1] + half)] for a, b in _runs(inside)
+    ]
+    return [(float(its[0]), float(its[-1])) for its in pieces if its.size > LEAST_SHARE * flat.size]
+
+
+def _runs(inside: Array) -> list[tuple[int, int]]:
+    """Where each run of True begins and ends."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(int)))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def named_draws(run: Run, names: Names) -> dict[str, Array]:

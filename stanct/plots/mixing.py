@@ -26,11 +26,23 @@ from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT, TactRun
 
 BINS = 20
 MOST_LANES = 8
+# Different β of a ladder. Chains that move freely have more.
+MOST_RUNGS = 60
 
 
 def beta_occupancy(run: HasBeta, axes: Axes | None = None) -> Axes:
-    """Plot how often each chain was at each β; the dashed line is the uniform distribution."""
+    """Plot how often each chain was at each β; the dashed line is the uniform distribution.
+
+    On a ladder there is a point for each rung.
+    """
     axes = drawing(axes, "inverse temperature β", "share of the draws (%)")
+    rungs, rung = np.unique(run.beta, return_inverse=True)
+    if rungs.size <= MOST_RUNGS:
+        for chain, row in enumerate(rung.reshape(run.beta.shape)):
+            share = 100 * np.bincount(row, minlength=rungs.size) / row.size
+            axes.plot(rungs, share, "o-", color=chain_colour(chain), ms=4, lw=0.8,
+                      label=f"chain {chain + 1}")  # fmt: skip
+        return _finished(axes, len(run.beta), 100 / rungs.size)
     return _occupancy(axes, run.beta, 1.0)
 
 
@@ -47,10 +59,15 @@ def _occupancy(axes: Axes, values: Array, top: float) -> Axes:
             label=f"chain {chain + 1}",
             baseline=None,
         )
-    reference(axes, 100 / BINS, "uniform")
     axes.set_xlim(0, top)
+    return _finished(axes, len(values), 100 / BINS)
+
+
+def _finished(axes: Axes, chains: int, uniform: float) -> Axes:
+    """Add what all pictures of shares, in percent, have."""
+    reference(axes, uniform, "uniform")
     axes.set_ylim(bottom=0)
-    if len(values) <= MOST_LANES:
+    if chains <= MOST_LANES:
         legend(axes, 3)
     return axes
 

@@ -29,7 +29,7 @@ SHOWN = 3
 MOST_SHOWN = 5
 """Most scalars in a pair plot for which names were given."""
 MOST_MODES = 16
-"""Number of modes in a picture of them, those of the largest weight."""
+"""Number of modes in a picture of them, the heaviest by draws or pilots."""
 POINTS = 1600
 """Number of equally weighted draws in each panel of a pair plot."""
 LONGEST = 24
@@ -70,7 +70,7 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
     """Plot weighted draws of a few scalars against each other, coloured by chain.
 
     The panels off the diagonal show draws resampled by weight. The diagonal shows histograms of
-    these draws, marked where the dip test (`stanct.estimates.modality`) finds more than one mode.
+    these draws, marked where the dip test (`stanct.estimates.modality`) finds several humps.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
             if row == column:
                 _histogram(panel, columns[row])
                 if found[row].is_multimodal:
-                    panel.set_title("more than one mode", fontsize=LETTERS - 1.5, color=INK)
+                    panel.set_title("several humps", fontsize=LETTERS - 1.5, color=INK)
             else:
                 _cloud(panel, columns[column], columns[row])
             _label_edges(panel, labels, row, column)
@@ -116,12 +116,15 @@ def pair(run: Run, axes: Axes | None = None, *, names: Names = None) -> Axes:
 def modes(run: Run, axes: Axes | None = None) -> Axes:
     """Plot the weight of each mode that pilots found, with its 95 % interval.
 
-    Diamonds are the rough weights by the pilots alone.
+    Diamonds are the rough weights by the pilots alone. Of many modes, the heaviest are drawn.
     """
     axes = drawing(axes, "share of the probability (%)")
     if run.mode_columns is None:
         raise StanctError("The run's base was not fitted by pilots, so its modes are not known.")
-    shown = np.argsort(-run.mode_columns["weight"], kind="stable")[:MOST_MODES]
+    heaviest = np.fmax(run.mode_columns["weight"], run.mode_columns["pilot_weight"])
+    shown = np.argsort(-heaviest, kind="stable")[:MOST_MODES]
+    if len(shown) < len(heaviest):
+        axes.set_xlabel(f"{axes.get_xlabel()}; {len(shown)} heaviest of {len(heaviest)} modes")
     rows = np.arange(len(shown))[::-1]
     weight, error, pilots = (
         100 * run.mode_columns[name][shown] for name in ("weight", "std_error", "pilot_weight")
@@ -131,7 +134,7 @@ def modes(run: Run, axes: Axes | None = None) -> Axes:
     axes.plot(pilots, rows, "D", ms=5, mfc="none", color=SECOND, label="pilots, rough")
     axes.set_yticks(rows, [f"mode {mode + 1}" for mode in shown])
     axes.set_ylim(-0.7, len(shown) - 0.3)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.05 * max(np.max(weight + bars), np.max(pilots)))
     legend(axes, 2)
     return axes
 

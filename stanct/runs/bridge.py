@@ -17,7 +17,7 @@ from stanct.estimates.mixing import effective_size, r_hat
 from stanct.estimates.path import Evidence
 from stanct.estimates.tail import Tail
 from stanct.path.base import Base
-from stanct.runs.diagnostics import MOST_LOST, Check, agreement, check, weights_check
+from stanct.runs.diagnostics import MOST_LOST, WHOLE, Check, agreement, check, weights_check
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.verdicts import least, most
 
@@ -153,15 +153,18 @@ class BridgeRun(EvidenceRun):
         """Check that the draws belong to the program, and that their chains agree."""
         lost = self.provenance["lost"]
         origin = f"the draws of {self.provenance['fit']}" if lost else "the fit's draws"
+        without, remedy = "were left out", f"{WHOLE} Then bridge from all."
+        if lost > self.provenance.get("lost_in_files", 0):
+            without = "have no finite unconstrained value or density, or were left out"
+            remedy = (
+                "See that these are the fit's data, or write it with more digits (sig_figs=18)."
+            )
         rate = max(map(r_hat, (self.log_density, *np.moveaxis(self.z, -1, 0))))
         alone = " within the only chain" * (self.chains == 1)
         moving = effective_size(self.log_density, method="bulk")
         checks = [
             most("lost", lost, MOST_LOST,
-                 f"{lost:.1%} of {origin} were left out, or have no finite unconstrained value or "
-                 "density.",
-                 "See that no chain was cut short and that these are its data, or write the fit "
-                 "with more digits (sig_figs=18)."),
+                 f"{lost:.1%} of {origin} {without}.", remedy),
             check("r_hat", rate, 1.05, not rate > 1.05,
                   f"Split R-hat of log density and parameters is up to {rate:.3f}{alone}.",
                   f"The chains of the fit have not converged. {MORE_DRAWS} {ESCALATE}"),
@@ -196,11 +199,11 @@ class BridgeRun(EvidenceRun):
             gap = float(np.median(np.abs(gaps - np.median(gaps))))
             follows = follow_parameters(gaps, self.z[told])
             allowed = LP_ROUNDING * float(np.median(np.abs(self.lp[told])))
-            rest = ", and the rest follows the parameters" * (follows and gap > allowed)
+            rest = ", as the parameters do" * (follows and gap > allowed)
             checks.append(
                 most("program", gap, allowed + (0.0 if follows else LP_TOLERANCE),
-                     "The fit's lp__ and the program differ by a constant to within "
-                     f"{gap:.2g}{rest}.",
+                     "The fit's lp__ less the program's log density should be constant, and varies "
+                     f"by {gap:.2g}{rest}.",
                      "The fit is of another program or of other data: pass those of the fit.")
             )  # fmt: skip
         return tuple(checks)

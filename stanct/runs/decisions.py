@@ -20,7 +20,21 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             f"{', '.join(bridged['warnings'])}."
         )
     if "fit" in provenance and provenance["settings"]["chains"] == 1:
-        yield "The fit has one chain, or names none (chain__), so that no chains can be compared."
+        yield (
+            "The fit has one chain, or no column chain__ that tells its chains apart, so that "
+            "chains cannot be compared."
+        )
+    if not provenance.get("numbered", True):
+        yield (
+            "The table numbers neither chains nor draws. Its rows must be in the order in which "
+            "they were drawn, which nobody checked: of permuted ones, as of rstan::extract(), the "
+            "error is too small."
+        )
+    if not provenance.get("has_lp", True):
+        yield (
+            "The fit has no lp__, so that only gradients tell whether it is of this program and of "
+            "these data, and small differences are not seen."
+        )
     before: Mapping[str, Any] = {}
     for step in provenance.get("steps", ()):
         if not before:
@@ -42,6 +56,8 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
             f"before log Z was known to ± {aim} and means rested on {limit['effective']:,} "
             f"effective draws; target_se={aim} (--target-se {aim}) goes on."
         )
+    if rest := before.get("rest"):
+        yield f"No further run followed, although {rest['despite']}: {rest['because']}."
     if confirmed := provenance.get("confirmed"):
         failed = ", ".join(confirmed.get("failed", ()))
         yield (

@@ -22,7 +22,8 @@ from stanct.runs.verdicts import Check, check, least, mendable, most
 MOST_DIVERGENT = 0.05
 
 # Remedy shared by many checks.
-MORE = "Run longer chains (draws=)."
+MORE = "Run longer chains (draws=, --draws)."
+WHOLE = "A chain that was cut short is made again, or its file is copied whole."
 
 LOOK_FOR_REJECTIONS = (
     "Look for reject(), overflow, or a support that the declarations do not state."
@@ -177,8 +178,7 @@ def origin_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         yield most(
             "lost", left["share"], MOST_LOST,
             f"{left['share']:.1%} of the draws of {left['of']} were left out.",
-            "A chain that was cut short is made again, or its file is copied whole. Then import "
-            "all.",
+            f"{WHOLE} Then import all.",
         )  # fmt: skip
 
 
@@ -196,10 +196,10 @@ def two_stages_check(evidence: Evidence, facts: Mapping[str, Any]) -> Iterator[C
     named = not refused and not facts.get("steps")
     yield most(
         "two_stages", below, BELOW,
-        f"log Z of draws in two stages{', which miss mass,' if refused else ''} is "
-        f"{other['log_z']:.3f} ± {other['std_error']:.3f}"
-        + (f", and this one is {below:.1f} errors below." if below > 0 else "."),
-        f"The run misses necks along {first_few(other['given'])}. "
+        f"log Z of draws in two stages{', a lower bound as they miss mass,' if refused else ''} is "
+        f"{other['log_z']:.3f} ± {other['std_error']:.3f}, and this one is {abs(below):.1f} errors "
+        f"{'below' if below > 0 else 'above'}.",
+        f"The run may miss necks along {first_few(other['given'])}. "
         + ("Use the default method, which draws in two stages." if named else MORE),
     )  # fmt: skip
 
@@ -379,7 +379,7 @@ def rough_check(again: int, starts: int, unseen: float) -> Check:
         f"Most modes were seen once. Of {starts} ascents, {again} led to the best one or to others "
         f"as good, and one more ends at a new one with a probability of {unseen:.0%}. A better one "
         "may be missing.",
-        "Name places near the modes that you expect (inits=), let the search spend more "
+        "Name places near the modes that you expect (inits=, --inits), let the search spend more "
         '(base=stanct.recipe().changing("ascents", rough=0.5)), or narrow the priors of periods.',
     )  # fmt: skip
 
@@ -395,8 +395,8 @@ def unsettled_check(particles: int, known: int) -> Check:
     )
     return check(
         "search", 0, 1, False, f"{why}; {known} known. Others may be missing.",
-        "Name places near the modes that you expect (inits=), or let the search spend more "
-        '(base=stanct.recipe().changing("particles", share=0.5)).',
+        "Name places near the modes that you expect (inits=, --inits), or let the search spend "
+        'more (base=stanct.recipe().changing("particles", share=0.5)).',
     )  # fmt: skip
 
 
@@ -412,9 +412,9 @@ def searched_check(known: Mapping[str, Any]) -> Check:
     looked = f" {particles} annealed particles looked for other mass, too." if particles else ""
     return least(
         "search", again, FOUND_AGAIN if rough else 0,
-        f"{known['starts']} ascents ended at {counted(optima['ends'], 'optimum', 'optima')}, "
-        f"{again} of them at the best or at others as good.{looked}",
-        "Name places near the modes that you expect (inits=).",
+        f"{again} of {known['starts']} ascents ended at the best optimum or at others as good; "
+        f"{counted(optima['ends'], 'optimum', 'optima')} known.{looked}",
+        "Name places near the modes that you expect (inits=, --inits).",
     )  # fmt: skip
 
 

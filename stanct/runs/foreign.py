@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NETCDF = (".nc", ".nc4", ".netcdf", ".h5")
+# Files that others read, and what to pass instead.
+_UNREAD = {
+    ".parquet": "Pass pandas.read_parquet(file).",
+    ".feather": "Pass pandas.read_feather(file).",
+    ".rds": "In R, write.csv(posterior::as_draws_df(readRDS(file)), 'fit.csv'), and pass that.",
+}
 # Columns that draws of approximations have, whatever wrote them.
 _OF_APPROXIMATIONS = frozenset({"lp_approx__", "log_g__", "log_q__"})
 # Names under which tools keep Stan's own log density.
@@ -88,6 +94,8 @@ class ForeignFit:
     `lp`, shape (chains, draws), is Stan's ``lp__``, and `divergent` the share of such transitions;
     None if the fit does not say. `lost` is the share of the draws that were left out. `origin`
     tells where they come from, `columns` which elements have one, and `where` where a draw is.
+    `numbered` is False for a table that numbers neither chains nor draws, whose rows may be in any
+    order.
     """
 
     variables: Mapping[str, Array] = field(repr=False)
@@ -97,6 +105,7 @@ class ForeignFit:
     lost: float = 0.0
     columns: Columns = field(default_factory=dict, repr=False)
     where: Callable[[int, int], str] | None = field(default=None, repr=False)
+    numbered: bool = True
 
     @property
     def has(self) -> str:
@@ -160,7 +169,9 @@ def read_fit(fit: Fit, shapes: Mapping[str, tuple[int, ...]]) -> ForeignFit:
                 f"{f', the first of {count} such draws' * (count > 1)}.",
                 remedy="Leave such draws out, or pass the fit as it was written.",
             )
-    return ForeignFit(variables, lp, found.origin, found.divergent, found.lost)
+    return ForeignFit(
+        variables, lp, found.origin, found.divergent, found.lost, numbered=found.numbered
+    )
 
 
 def _shaped(found: ForeignFit, name: str, shape: tuple[int, ...]) -> Array:
@@ -251,6 +262,8 @@ def _divergent_of(variables: Any) -> float | None:
 
 
 def _read_path(path: Path) -> ForeignFit:
+    if path.suffix.lower() in _UNREAD:
+        raise StanctError(f"{path} is neither CSV nor netCDF.", remedy=_UNREAD[path.suffix.lower()])
     if path.suffix.lower() in NETCDF:
         if not path.is_file():
             raise StanctError(f"There is no file {path}.", remedy="Check the path of the fit.")
@@ -346,11 +359,8 @@ def _coerced(column: Any) -> Array:
 def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFit:
     frame = frame.rename(columns=_label).reset_index(drop=True)
     column = next((name for name in NAMES_OF_CHAINS if name in frame.columns), None)
-    number = next((name for name in NAMES_OF_DRAWS if name in frame.columns), None)
-    # Autocorrelations are told by draws in the order in which they were made.
-    if number is not None and (column is not None or frame[number].is_unique):
-        frame = frame.iloc[np.argsort(_coerced(frame[number]), kind="stable")]
     parts = {"1": frame} if column is None else dict(iter(frame.groupby(column, sort=True)))
+    parts = {name: _in_order(part) for name, part in parts.items()}
     sizes = {name: len(part) for name, part in parts.items()}
     shortest = min(sizes.values(), default=0)
     if not shortest:
@@ -389,11 +399,28 @@ def _read_frame(frame: pd.DataFrame, origin: str = "the DataFrame") -> ForeignFi
         1 - len(parts) * shortest / len(frame),
         columns,
         lambda chain, draw: f"row {rows[chain][draw] + 1} of {origin}",
+        column is not None or any(name in frame.columns for name in NAMES_OF_DRAWS),
     )
 
 
+def _in_order(part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a chain as they were drawn, where a column numbers them: errors rest on that."""
+    for name in NAMES_OF_DRAWS:
+        if name in part.columns:
+            number = _coerced(part[name])
+            if np.all(number == np.round(number)) and np.unique(number).size == number.size:
+                return part.iloc[np.argsort(number)]
+    return part
+
+
 def _label(name: Any) -> Any:
-    """A column's name without blanks, or the variable of ArviZ's ``("posterior", "b[0]", 0)``."""
-    if isinstance(name, tuple) and len(name) > 1 and name[0] in ("posterior", "sample_stats"):
-        name = name[1]
+    """A column's name without blanks, or the variable of ArviZ's ``("posterior", "b[0]", 0)``.
+
+    Of one group, ArviZ has ``("b[0]", 0)``.
+    """
+    if isinstance(name, tuple) and len(name) > 1:
+        if name[0] in ("posterior", "sample_stats"):
+            name = name[1]
+        elif str(name[0]).endswith("]"):
+            name = name[0]
     return name.strip() if isinstance(name, str) else name

@@ -236,7 +236,9 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         """
         return replace(weighted.expect(*self.rows, quantity), failed=self.verdict.draws)
 
-    def summary(self, names: Names = None, *, by: str | None = None) -> pd.DataFrame:
+    def summary(
+        self, names: Names = None, *, prob: float = 0.9, by: str | None = None
+    ) -> pd.DataFrame:
         """Mean, its standard error, sd, quantiles, effective sizes and R-hat of every scalar.
 
         `ess_bulk` and `ess_tail` count the independent draws of the posterior that would tell its
@@ -247,6 +249,9 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         ----------
         names
             Variables or scalars, such as ``"mu"`` or ``["tau", "beta[1,2]"]``; all by default.
+        prob
+            Probability of the central interval whose ends are the outer quantiles: columns ``q5``
+            and ``q95``, and with 0.95 ``q2.5`` and ``q97.5``.
         by
             ``"mode"`` for a summary of each mode alone, from the draws that `mode_of_draws` gives
             it. A row is then a mode and a scalar, such as ``.loc[2, "mu"]``, and NaN where the mode
@@ -255,9 +260,10 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         Raises
         ------
         StanctError
-            There is no such variable, or a summary by mode of a run that knows no modes.
+            There is no such variable, `prob` is no probability, or a summary by mode of a run
+            that knows no modes.
         """
-        return weighted.summary(*self.rows, names, inside=self._inside(by), **self.alike)
+        return weighted.summary(*self.rows, names, prob=prob, inside=self._inside(by), **self.alike)
 
     def resample(self, draws: int | None = None, *, seed: int | None = None) -> dict[str, Array]:
         """Equally weighted draws of the user's density, by systematic resampling within each chain.

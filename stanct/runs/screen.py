@@ -6,6 +6,8 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from stanct.common.errors import counted
 from stanct.estimates.naming import FEW, by_interest, label, places_of
 from stanct.estimates.weighted import scalars
@@ -16,9 +18,10 @@ from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
 
 WIDTH = 80
+UNSEEN = "No check can see a mode that neither the search nor any chain has visited."
 # Peaks and modes that are listed, and their columns; the share from which on a peak is, and the
-# scalars of a posterior in which all variables have many.
-MOST_PEAKS, MOST_COLUMNS, LIGHT, FEWEST_ROWS = 10, 7, 0.01, 12
+# scalars of a posterior in which all variables have many; components of what is derived.
+MOST_PEAKS, MOST_COLUMNS, LIGHT, FEWEST_ROWS, FEW_DERIVED = 10, 7, 0.01, 12, 3
 _UNTOLD = {"log_z", "log_z_std_error", "pilot_log_z", "pilot_weight", "chains", "log_mass"}
 
 # What each method does, as a predicate of its draws.
@@ -41,12 +44,10 @@ _FORMS = {
     "weight": "{:.3f}",
     "seen": "{:.0f}",
     "mode": "{:.0f}",
-    "optima": "{:.0f}",
     "ess_bulk": "{:.0f}",
     "ess_tail": "{:.0f}",
     "r_hat": "{:.3f}",
 }
-_HEADS = {"q5": "5%", "q50": "50%", "q95": "95%"}
 
 
 def screen(run: Run, folder: str | None = None) -> Iterator[str]:
@@ -75,17 +76,20 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
         made.insert(3, f"engine {run.engine}")
     told = " ".join(decisions(run.provenance))
     yield _told("Done", f"Method {run.made_by} {does}: {', '.join(made)}. {told}")
-    told = [run.verdict.in_words, searched(run, spikes=False) if run.has_posterior else ""]
+    told = [run.verdict.in_words]
+    if run.has_posterior:
+        told += [searched(run, spikes=False), UNSEEN]
     yield _told("Believe it?", " ".join(filter(None, told)))
     yield from _next(run, folder)
 
 
 def _next(run: Run, folder: str | None) -> Iterator[str]:
-    """What to do first where a check failed, and commands that show more."""
-    failed = failures(run.diagnostics)
+    """What to do first where checks failed, and commands that show more."""
     head = "Next"
-    if failed:
-        yield _told(head, failed[0].remedy)
+    # The first of those that put the draws in doubt, and of those that put log Z alone in doubt.
+    first = {one.of: one.remedy for one in reversed(failures(run.diagnostics))}
+    for remedy in first.values():
+        yield _told(head, remedy)
         head = ""
     if folder is None:
         yield _told(head, "Add --save FOLDER to keep the draws, and --report FILE for a page.")
@@ -114,41 +118,56 @@ def _told(head: str, text: str) -> str:
 
 
 def _peaks(run: Run) -> Iterator[str]:
-    """The peaks of the density that have draws, or the modes, where there are several."""
+    """The peaks of the density that have draws, or the modes, where there are several.
+
+    Peaks are shown where a mode holds more than one. The heaviest come first.
+    """
     peaks, modes = run.optima_columns, run.mode_columns
-    if peaks is not None and (peaks["weight"] >= LIGHT).sum() > 1:
-        found, said = run.optima, "Peaks (run.optima)"
-        found = None if found is None else found[found["weight"] >= LIGHT]
+    heavy = np.zeros(0, bool) if peaks is None else peaks["weight"] >= LIGHT
+    if peaks is not None and heavy.sum() > len(np.unique(peaks["mode"][heavy])):
+        found, known = run.optima, run.provenance["survey"]["optima"]["ends"]
+        said = "Peaks (run.optima)"
+        note = "Short chains move between the peaks of one mode."
     elif modes is not None and len(modes["weight"]) > 1:
-        found, said = run.modes, "Modes (run.modes)"
+        found, known, said, note = run.modes, len(modes["weight"]), "Modes (run.modes)", ""
     else:
         return
     assert found is not None
-    ahead = [name for name in found.columns if name not in _UNTOLD]
-    rows = found.iloc[:MOST_PEAKS][ahead[:MOST_COLUMNS]].to_dict("index")
-    if len(found) > MOST_PEAKS:
-        said = f"{said}, the first {MOST_PEAKS} of {len(found)}"
-    yield f"\n{said}\n{in_columns({f'  {number}': row for number, row in rows.items()})}"
+    shown = found.sort_values("weight", ascending=False, kind="stable")
+    shown = shown[shown["weight"] >= min(LIGHT, shown["weight"].max())].iloc[:MOST_PEAKS]
+    ahead = [name for name in found.columns if name not in _UNTOLD | {"optima"}]
+    rows = shown[ahead[:MOST_COLUMNS]].to_dict("index")
+    if len(rows) < known:
+        said = f"{said}: the {len(rows)} heaviest of {known}"
+    table = in_columns({f"  {number}": row for number, row in rows.items()})
+    yield f"\n{said}\n{table}" + (f"\n{note}" if note else "")
+
+
+def posterior_rows(run: Run) -> dict[str, dict[str, float]]:
+    """The rows of `Run.summary` that a reader asks for first, by name."""
+    own = run.provenance.get("parameters", ())
+    names = by_interest(run.variables, own)
+    # Derived quantities are what many a program is written for.
+    most = {name: FEW if name in own else FEW_DERIVED for name in names}
+    small = [m for m in names if run.variables[m][0, 0].size <= most[m]]
+    small = small or [label(*one) for one in places_of(run.variables, names)[:FEWEST_ROWS]]
+    return scalars(*run.rows, small, **run.alike)
 
 
 def _posterior(run: Run) -> str:
-    own = run.provenance.get("parameters", ())
-    sizes = {name: run.variables[name][0, 0].size for name in by_interest(run.variables, own)}
-    # Derived scalars are what many a program is written for.
-    small = [name for name, size in sizes.items() if size <= (FEW if name in own else 1)]
-    rest = sum(sizes.values()) - sum(sizes[name] for name in small)
+    told = posterior_rows(run)
+    rest = sum(run.variables[name][0, 0].size for name in run.variables) - len(told)
     more = f"{rest} more numbers are in run.summary()." if rest else ""
-    if not small:
-        places = places_of(run.variables, by_interest(run.variables, own))
-        small = [label(*one) for one in places[:FEWEST_ROWS]]
-        more = f"{rest - len(small)} more numbers are in run.summary()." * (rest > len(small))
-    told = in_columns(scalars(*run.rows, small, **run.alike))
-    return f"\nPosterior\n{told}\n{more}".rstrip()
+    return f"\nPosterior\n{in_columns(told)}\n{more}".rstrip()
+
+
+def _head(name: str) -> str:
+    return f"{name[1:]}%" if name[0] == "q" and name[1:2].isdigit() else name
 
 
 def in_columns(rows: Mapping[str, Mapping[str, float]]) -> str:
     """Rows of a summary as text: few digits, and each column in one form."""
-    table = [["", *(_HEADS.get(head, head) for head in next(iter(rows.values())))]]
+    table = [["", *(_head(head) for head in next(iter(rows.values())))]]
     for name, row in rows.items():
         table.append([name, *(_FORMS.get(k, "{:.4g}").format(v) for k, v in row.items())])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -30,10 +30,12 @@ from stanct.runs.inference import variables_at
 if TYPE_CHECKING:
     import pandas as pd
 
-# Scalars whose means the table of modes has.
-MOST_MEANS = 6
+# Scalars whose means the table of modes has, and whose values that of optima.
+MOST_MEANS, MOST_THERE = 6, 12
 # Scalars that are looked at for it, and how far apart middles lie of modes that are told apart.
 MOST_TOLD_APART, APART = 100, 4.0
+# Optima with less of the weight are not asked in which scalars they differ.
+LIGHT = 0.01
 THREE_QUARTERS = np.array([0.25, 0.5, 0.75])
 
 AGAIN = (
@@ -53,7 +55,7 @@ class Surveyed:
 
     @property
     def modes(self) -> pd.DataFrame | None:
-        """The modes that pilots found, best first, with their weights in this run.
+        """The modes that pilots found, largest pilots' mass first, with their weights in this run.
 
         Its columns are `weight` and its `std_error`; `log_z`, the log of the mode's mass, with its
         `log_z_std_error`, or, for methods without an evidence, the rough `pilot_log_z` and
@@ -62,6 +64,9 @@ class Surveyed:
         then those that a reader asks for first. They are over the draws that `mode_of_draws` gives
         the mode, and NaN where it has none; ``summary(by="mode")`` has all scalars, with errors. A
         scalar with the name of another column is left out.
+
+        A weight is the share of draws that the mode's Gaussian takes, and not that of a region. Of
+        a region, ``expect(lambda v: v["x"] > 3)`` tells the probability.
 
         A mode may hold several peaks between which short chains move: the column `optima` says how
         many `optima` have a hundredth of its weight or more. A mean is NaN where hardly any
@@ -84,9 +89,12 @@ class Surveyed:
 
         Its columns are the `weight` of the draws that belong to each, with its `std_error`; the
         `mode` of `modes` that encloses it; the `log_mass` of the Gaussian of its curvature, natural
-        log, and `seen`, the number of ascents that ended there; and there up to six scalars. Draws
-        belong to optima as they do to modes, by their Gaussians. None without a search, or where no
-        ascent ended at an optimum.
+        log, and `seen`, the number of the search's ascents that ended there, 0 where scans around
+        modes alone did; and there up to twelve scalars, of these first those in which optima
+        differ.
+        Draws belong to optima as they do to modes, by their Gaussians, so that weights are not
+        those of regions: ask `expect` for these. None without a search, or where no ascent ended at
+        an optimum.
         """
         import pandas as pd
 
@@ -98,9 +106,15 @@ class Surveyed:
         values = variables_at(place[None], run.programs.get("density"), run.data)
         there = {
             label(*one): variable(values, label(*one))[0]
-            for one in self._first_scalars
+            for one in self._scalars_by_interest
             if one[0] in values and label(*one) not in own
         }
+        differs = {
+            name: _differs(found[own["weight"] > LIGHT], *self._of_draws(name))
+            for name, found in there.items()
+        }
+        first = sorted(there, key=lambda name: not differs[name])[:MOST_THERE]
+        there = {name: there[name] for name in first}
         number = pd.RangeIndex(1, len(place) + 1, name="optimum")
         return pd.DataFrame({**own, **there}, index=number)
 
@@ -157,14 +171,26 @@ class Surveyed:
             if label(name, index) not in self.mode_columns
         }
 
+    def _of_draws(self, name: str) -> tuple[Array, Array]:
+        """A scalar of the draws, and their log weights, shape (chains, draws)."""
+        run: Any = self
+        variables, log_weights = run.rows
+        return np.asarray(variable(variables, name), float), log_weights
+
+    @property
+    def _scalars_by_interest(self) -> list[Place]:
+        """The scalars that a reader asks for first."""
+        run: Any = self
+        variables = run.rows[0]
+        order = by_interest(variables, run.provenance.get("parameters", ()))
+        return places_of(variables, order)[:MOST_TOLD_APART]
+
     @cached_property
     def _first_scalars(self) -> list[Place]:
         """The scalars that a reader asks for first, of these first those that tell modes apart."""
         run: Any = self
         variables, log_weights = run.rows
-        order = places_of(variables, by_interest(variables, run.provenance.get("parameters", ())))
-        inside = self._inside("mode") or {}
-        order = order[:MOST_TOLD_APART]
+        order, inside = self._scalars_by_interest, self._inside("mode") or {}
         if len(inside) > 1:
             apart = [
                 _tells_apart(variables[name][..., *index], log_weights, inside)
@@ -260,6 +286,15 @@ def _tells_apart(values: Array, log_weights: Array, inside: Mapping[int, Array])
     return bool((gaps > APART * (width[:, None] + width) / 2 + 1e-300).any())
 
 
+def _differs(found: Array, values: Array, log_weights: Array) -> bool:
+    """Whether optima, shape (N,), lie farther apart in a scalar than its standard deviation."""
+    if not found.size:
+        return False
+    weights = np.exp(log_weights - log_weights.max())
+    mean = np.average(values, weights=weights)
+    return bool(np.ptp(found) > np.sqrt(np.average(np.square(values - mean), weights=weights)))
+
+
 def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     """Single numbers that describe a search, label to value."""
     chance = "chance that another start finds a new mode"
@@ -314,9 +349,10 @@ def searched(run: Any, *, spikes: bool = True) -> str:
     lighter, named = of_any > facts["unseen"], facts.get("named", 0)
     light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
-        f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin, and around "
-        f"modes, {ended}found {modes} with at least a thousandth of the largest mass; the chance "
-        f"that one more finds another such mode is {chance}{light}. "
+        f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin of the "
+        f"unconstrained space, and around modes, {ended}found {modes} with at least a thousandth "
+        "of the largest mass; the chance that one more finds another such mode is "
+        f"{chance}{light}. "
         + (_named(facts) if named else "")
         + ("Wide mass around a mode is one more row of run.modes. " if around else "")
         + (_finest(facts.get("finest")) if spikes and not facts.get("whole") else "")

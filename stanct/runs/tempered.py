@@ -239,11 +239,18 @@ class TemperedRun(EvidenceRun):
         return replace(found, failed=self.verdict.draws)
 
     def summary(
-        self, names: Names = None, *, by: str | None = None, beta: float = 1.0
+        self,
+        names: Names = None,
+        *,
+        prob: float = 0.9,
+        by: str | None = None,
+        beta: float = 1.0,
     ) -> pd.DataFrame:
         """As `Run.summary`, also of the densities along the path, at any β."""
         weights, inside = self._row_weights(beta), self._inside(by)
-        return weighted.summary(self.variables, weights, names, beta, inside=inside, **self.alike)
+        return weighted.summary(
+            self.variables, weights, names, beta, prob=prob, inside=inside, **self.alike
+        )
 
     def resample(
         self, draws: int | None = None, *, beta: float = 1.0, seed: int | None = None

@@ -19,7 +19,8 @@ from stanct.targets.program_target import ProgramTarget
 class Unconstrained:
     """Draws of a fit in the unconstrained space of a program, shape (chains, draws, D).
 
-    `lp` has the rows that are left, and `lost` is the share that was not inverted or cut.
+    `lp` has the rows that are left, and `lost` is the share that was not inverted or cut. The
+    others are those of `ForeignFit`, and whether the fit has an ``lp__``.
     """
 
     x: Array = field(repr=False)
@@ -27,6 +28,8 @@ class Unconstrained:
     lost: float
     origin: str
     divergent: float | None
+    numbered: bool
+    has_lp: bool
 
 
 def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:
@@ -58,7 +61,9 @@ def unconstrained(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> 
     lp = None if has_lengths else found.lp
     if lp is not None:
         lp = np.array([own[rows[:shortest]] for own, (_, rows) in zip(lp, parts, strict=True)])
-    return Unconstrained(x, lp, lost, found.origin, found.divergent)
+    return Unconstrained(
+        x, lp, lost, found.origin, found.divergent, found.numbered, found.lp is not None
+    )
 
 
 def sampled(target: ProgramTarget, fit: Fit, rng: np.random.Generator) -> Unconstrained:

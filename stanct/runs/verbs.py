@@ -135,7 +135,10 @@ class Pictured:
         return self._by_arviz("pair", names, options)
 
     def plot_posterior(self, names: Names = None, *, prior: bool = False, **options: Any) -> Any:
-        """Plot the densities of scalars, with their means and 95 % intervals.
+        """Plot the densities of scalars, with their means and 95 % intervals of highest density.
+
+        Where modes lie apart, an interval has several pieces. It is not the one between quantiles
+        that `summary` has.
 
         With `prior`, also the density of the prior is drawn, which is sampled first (`prior`).
         """

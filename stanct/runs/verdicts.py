@@ -34,6 +34,7 @@ KINDS: dict[str, Kind] = {
     "support": _YOURS,
     "prior_mass": Kind("maximum", "evidence"),
     "program": _MOST,
+    "unseen": _MOST,
     "two_stages": _MOST,
     "lost": _MOST,
     "score": _MOST,
@@ -59,6 +60,8 @@ KINDS: dict[str, Kind] = {
     "beta_bounds": _MOST,
     "bias": _LEAST,
     "confirmed": _MOST,
+    "mixing": _LEAST,
+    "r_hat": _SURER,
     "effective_size": _LONGER,
     "energy": _MOST,
     "halves": Kind("maximum", "evidence"),
@@ -66,12 +69,10 @@ KINDS: dict[str, Kind] = {
     "hysteresis": _SURER,
     "instrument": _MOST,
     "kinetic": _MOST,
-    "mixing": _LEAST,
     "modes": _LEAST,
     "search": Kind("minimum", mended_by="you"),
     "patience": _LEAST,
     "plateau": _LEAST,
-    "r_hat": _SURER,
     "resets": _MOST,
     "reshuffled": Kind("maximum", "evidence"),
     "rounding": _YOURS,
@@ -80,7 +81,6 @@ KINDS: dict[str, Kind] = {
     "thermodynamic": _SURER,
     "thermostat": _MOST,
     "trips": _LEAST,
-    "unseen": _MOST,
 }
 
 # What the program's text tells, which is the same for all data.
@@ -269,9 +269,9 @@ class Verdict:
             return f"There is no posterior: {count}."
         if not self.draws:
             return f"The draws may be used, but not log Z as the evidence: {count}."
-        if not self.evidence:
-            return f"Not to be trusted: {count}."
-        return f"Not to be trusted: {count}, and log Z is not the evidence anyway."
+        lacking = {*(self.evidence or ())} & {*OF_THE_PROGRAM}
+        why = ", and as the program stands, log Z is not the evidence" if lacking else ""
+        return f"Not to be trusted: {count}{why}."
 
     def __str__(self) -> str:
         return "\n".join(f"{question} {answer}" for question, answer in self.answers.items())

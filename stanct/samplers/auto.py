@@ -199,6 +199,8 @@ class Auto(Method[TemperedRun]):
             done = step._replace(draws=run.draws)
             following = None if stop else _next(done, why, start, job.draws, room)
             if following is None:
+                if why and "improper" not in run.warnings:
+                    steps[-1]["rest"] = {"despite": why, "because": self._no_more(run, steps)}
                 break
             kept, step = run, following
         confirmed: dict[str, Any] = {}
@@ -218,6 +220,16 @@ class Auto(Method[TemperedRun]):
             **confirmed,
         }
         return replace(run, provenance=provenance)
+
+    def _no_more(self, run: TemperedRun, steps: list[dict[str, Any]]) -> str:
+        """Why no further run follows one that is not enough."""
+        if len(steps) == MOST_STEPS:
+            return f"{MOST_STEPS} runs are the most"
+        left = max(self.max_gradients - run.gradients, 0)
+        return (
+            f"{left:,} gradients are left of max_gradients={self.max_gradients}, too few for a run "
+            f"{LEAST_LONGER:g} times as long"
+        )
 
 
 def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedBase | None) -> Job:
@@ -265,18 +277,23 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     if score is None:
         score = Score.of(job.base_delta(start.base, SCORED, "trial"))
     largest = float(f"{score.largest:.2g}")
-    seen = f"{score.even:.0%} of its draws count, the largest {largest:,.10g} times the mean"
-    if (job.recipe or RECIPES[AUTO]).believes(score):
+    seen = (
+        f"{score.even:.0%} of its draws count, and the largest weight is {largest:,.10g} times the "
+        "mean"
+    )
+    recipe = job.recipe or RECIPES[AUTO]
+    if recipe.believes(score):
         why = f"{_shape(start)} is nearly the density: {seen}"
         # Fewer where log densities are slow.
         times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
         draws = max(int(times * effort_of(job.target) * job.draws), job.draws)
         return _Step(_INDEPENDENT, draws, why)
+    seen += f" (independent draws need {recipe.even:.0%} and {recipe.bounded:g})"
     if not start.base.is_gaussian:
         return _Step(_LADDER, job.draws, f"{_shape(start)} is not near enough: {seen}")
     far = score.width > FAR and not _has_necks(job.target)
-    how = f"{'far from' if far else 'near'} the density, with half a width of δ of"
-    why = f"{_shape(start)} is {how} {score.width:.2g}: {seen}"
+    how = f"{'far from' if far else 'near'} the density"
+    why = f"{_shape(start)} is {how}: δ varies by ± {float(f'{score.width:.2g}'):g}, {seen}"
     return _Step(_LADDER if far else _JOINT, job.draws, why)
 
 
@@ -307,7 +324,7 @@ def _modes(survey: Survey) -> str:
     """How many modes there are, and their shares of the mass."""
     log_mass = survey.log_evidence
     share = 100 * np.exp(log_mass - log_sum_exp(log_mass))
-    known = " : ".join(f"{one:.0f}" for one in share[:NAMED])
+    known = " : ".join(f"{one:.0f}" if one >= 0.5 else "<1" for one in share[:NAMED])
     around = survey.sought.around
     count = counted(len(share) - around, "mode")
     wide = f" and wide mass around {'it' if count == '1 mode' else 'them'}" if around else ""
