@@ -121,7 +121,7 @@ class Particles(Maker):
             return found, False
         missed = _share(modes, lambda one: not one.particles)
         settled = far.sees_narrower and missed <= 1 - self.again
-        return replace(_joined(found, modes), settled=settled), True
+        return replace(with_modes(found, modes), settled=settled), True
 
 
 def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
@@ -170,7 +170,7 @@ def with_ends_of(
     new = _share(modes, lambda one: id(one) not in known)
     missed = _share(modes, lambda one: not one.particles)
     joined = replace(
-        _joined(found, modes),
+        with_modes(found, modes),
         particles=found.particles + len(points),
         settled=new < few and missed <= 1 - again,
     )
@@ -186,7 +186,7 @@ def _share(modes: Sequence[Optimum], of: Callable[[Optimum], bool]) -> float:
     return float(np.exp(logs - log_sum_exp(logs))[[of(one) for one in wide]].sum())
 
 
-def _joined(found: Search, modes: list[Optimum]) -> Search:
+def with_modes(found: Search, modes: list[Optimum]) -> Search:
     """What a search found, with further modes."""
     fits, seen = fits_of(modes, np.random.default_rng(len(modes)))
     return replace(found, fits=fits, seen=seen, optima=tuple(modes), ends=len(modes))

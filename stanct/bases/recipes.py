@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from stanct.bases.exchanges import Exchanges
 from stanct.bases.loop import Recipe
 from stanct.bases.makers import AnnealedScouts, Given
 from stanct.bases.modes import Approximations, Ascents, Curvature, Pathfinder, Pilots
@@ -20,7 +21,9 @@ from stanct.common.settings import refuse_unknown
 AUTO = "auto"
 """Name of the recipe of the default method: that of `MODES`, and draws in two stages."""
 
-_MEASURED = (Ascents(), Particles(), Curvature(), Pathfinder(), Pilots(), Tails())
+_MEASURED = (
+    Ascents(), Particles(), Exchanges(), Curvature(), Pathfinder(), Pilots(), Tails(),
+)  # fmt: skip
 _MODES = (Wide(curved=True), *_MEASURED)
 # Only draws of a product are to be had, and chains do not move from it.
 _DRAWN = (Wide(curved=True), _MEASURED[0], Products(), *_MEASURED[1:])
