@@ -136,7 +136,9 @@ def twins(
             if len(new) == most:
                 return None
             value, precision = counted.at(place)[0], counted.precision(place)
-            if abs(value - of.value) < AS_HIGH and np.linalg.eigvalsh(precision)[0] > 0:
+            if not (abs(value - of.value) < AS_HIGH and np.isfinite(precision).all()):
+                continue
+            if np.linalg.eigvalsh(precision)[0] > 0:
                 new.append(Optimum(place, value, precision, seen=0))
     return new
 
@@ -148,8 +150,8 @@ class Exchanges(Maker):
     Attributes
     ----------
     most
-        The most optima that are added. Those of the heaviest come first. Of an optimum, all that
-        are missing are added or none.
+        The most optima that are added. Those of the heaviest come first, and none of those after
+        one that has too many.
     """
 
     name: ClassVar[str] = "exchanges"
@@ -166,20 +168,20 @@ class Exchanges(Maker):
     def make(self, state: State) -> Proposal:
         looked, density = state.search, state.target.density
         counted, rng = Counted(density, reach=reach_of(state.target)), np.random.default_rng(0)
-        modes, known, left = [*looked.optima], len(looked.optima), False
+        modes, known, left_out = [*looked.optima], len(looked.optima), ""
         heaviest = sorted(those_that_count(modes), key=lambda one: -one.log_mass)
         found = exchanges(counted, density, heaviest[0], rng)
         # A ridge or a shell is no row of modes, though ascents end at places all along it.
-        for one in heaviest if found else ():
-            if not is_flat(one.fit(rng)):
-                most = self.most - len(modes) + known
-                new = twins(counted, density, one, modes, found, most)
-                modes, left = modes + (new or []), left or new is None
+        for one in [one for one in heaviest if found and not is_flat(one.fit(rng))]:
+            new = twins(counted, density, one, modes, found, self.most + known - len(modes))
+            if new is None:
+                left_out = ", and others are left out"
+                break
+            modes += new
         added = len(modes) - known
-        names = dict.fromkeys(name for one in found for name in one.names)
+        names = ", ".join(dict.fromkeys(name for one in found for name in one.names))
         more = number_of(added, "more optimum", "more optima")
-        left = ", and others are left out" if left else ""
-        said = f"{more}, as labels of {', '.join(names)} may be exchanged{left}"
+        said = f"{more}, as labels of {names} may be exchanged{left_out}"
         return Proposal(
             known={"search": with_modes(looked, modes)} if added else {},
             gradients=counted.spent,
