@@ -257,7 +257,7 @@ def test_what_one_program_leaves_out() -> None:
     assert one.value == pytest.approx(-np.log(2))
     again = stanct.temper(whole, base=half.format(end=""), half_priors="renormalise")
     assert again.omissions == ()
-    run = model.sample(draws=200, seed=1, engine="embedded", progress=False)
+    run = model.sample(draws=1000, seed=1, engine="embedded", progress=False)
     assert run.evidence.log_z == pytest.approx(np.log(2), abs=1e-6)
     assert "normalised" in run.warnings
 

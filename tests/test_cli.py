@@ -471,7 +471,7 @@ def test_a_fit_may_be_a_table(
     data = str(tmp_path / "counts.data.json")
     assert main(["bridge", str(model), data, str(table), "--seed", "1", "--no-search"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert ": 1 chain of 800 draws" in told and "no chains can be compared" in told
+    assert ": 1 chain of 800 draws" in told and "chains cannot be compared" in told
 
 
 def test_shells_complete_commands(

@@ -19,11 +19,12 @@ from stanct.common.errors import SamplingError
 from stanct.engines.embedded import Nuts
 from stanct.targets.inits import places_of
 
-# Two modes, far apart, the far one of mass 3 and the near one of mass 1.
+# Two modes, far apart, the far one of mass 3 and the near one of mass 1, which no function names.
 FAR = """
 parameters { real<lower=-1> x; }
 model {
-  target += log_sum_exp(normal_lpdf(x | 10, 1), log(3) + normal_lpdf(x | 20000, 2));
+  real near = normal_lpdf(x | 10, 1);
+  target += near + log1p_exp(log(3) + normal_lpdf(x | 20000, 2) - near);
 }
 """
 PLAIN = FAR.replace("<lower=-1>", "").replace("20000", "10000")

@@ -1047,7 +1047,7 @@ def test_programs_of_the_repository() -> None:
             for omission in omissions(read):
                 found.setdefault(path.stem, set()).add(omission.kind)
     by_hand = ("mixture20", "boltzmann", "boltzmann_glm", "boltzmann_opencl")
-    scaled, powers = ("funnel", "two_modes"), ("beta_binomial", "horseshoe_copies")
+    scaled, powers = ("funnel", "two_modes", "kepler"), ("beta_binomial", "horseshoe_copies")
     assert found == {name: {"missing_constant"} for name in (*by_hand, *scaled, *powers)}
 
 

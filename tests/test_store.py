@@ -227,7 +227,7 @@ def test_a_stored_run_is_saved_by_links(folder: Path, tmp_path: Path) -> None:
 def test_where_links_cannot_be_made_files_are_copied(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def link(*_: object) -> None:
+    def link(*_: object, **__: object) -> None:
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", link)

@@ -111,7 +111,7 @@ def test_the_default_is_compared_with_a_base_that_was_refused(
     assert other["refused"] and other["log_z"] == pytest.approx(np.log((np.e + np.e**2) / 2))
     (check,) = [check for check in found.diagnostics if check.name == "two_stages"]
     assert not check.passed
-    assert "which miss mass" in check.message
+    assert "a lower bound as they miss mass" in check.message
     assert "default" not in check.remedy
     assert "two_stages" in found.expect("x").warnings
     assert "two_stages" in repr(found.expect("x", beta=0.5))

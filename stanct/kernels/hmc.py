@@ -190,7 +190,7 @@ def transition(
 @inlined
 def below(place: float, parts: int) -> int:
     """Return which of so many unit parts a place from 0 on lies in; the last one beyond them."""
-    return np.int64(place) if place < parts else parts - 1
+    return int(place) if place < parts else parts - 1
 
 
 @compiled

@@ -183,7 +183,7 @@ class OwnConstants:
             if not is_own or names & seen.sums or any(map(DENSITY.fullmatch, called)):
                 continue
             read, _ = self.read(one_line(self._syntax, term), inside)
-            if abs(read) >= _NEAR or math.isnan(read):
+            if read != 0:
                 words = self._syntax.words(term)
                 is_times = words[1:2] == ["*"] and _WHOLE.fullmatch(words[0])
                 count = int(words[0]) if is_times else 0
