@@ -237,7 +237,7 @@ CASES: dict[str, Case] = {
     ),
     "r_hat": Case(
         made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=80, warmup=100),
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=2000, warmup=100),
     ),
     "improper": Case(
@@ -257,7 +257,7 @@ CASES: dict[str, Case] = {
     ),
     "effective_size": Case(
         made("gibbs", base=WIDE, transitions=1, path_length=0.05, draws=80, warmup=100),
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         made("gibbs", base=WIDE, draws=600, warmup=100),
     ),
     "pareto_k": Case(
@@ -301,12 +301,12 @@ CASES: dict[str, Case] = {
     ),
     "r_hat of a ladder": Case(
         made("parallel_tempering", FUNNEL, base=AROUND, draws=60, warmup=32),
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         made("parallel_tempering", FUNNEL, base=AROUND, draws=2000, warmup=100),
     ),
     "effective_size of a ladder": Case(
         made("parallel_tempering", base=WIDE, draws=40, warmup=60),
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         LADDER,
     ),
     "acceptance of a ladder": Case(
@@ -331,7 +331,7 @@ CASES: dict[str, Case] = {
     ),
     "effective_size of powers": Case(
         made("power_posterior", rungs=4, draws=30, warmup=150),
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         POWERS,
     ),
     "directions of powers": Case(
@@ -407,17 +407,17 @@ CASES: dict[str, Case] = {
     # copies
     "hand_overs of copies": Case(
         made("pseudo_extended", base=WIDE, **{**COPIES, "draws": 20}),
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         DEEP,
     ),
     "r_hat of copies": Case(
         SHALLOW,
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         made("pseudo_extended", base=WIDE, max_depth=1, **{**COPIES, "draws": 2000}),
     ),
     "effective_size of copies": Case(
         made("pseudo_extended", base=WIDE, **{**COPIES, "draws": 20}),
-        r"Run longer chains \(draws=\)",
+        r"Run longer chains \(draws=, --draws\)",
         DEEP,
     ),
     "overlap of copies": Case(APART, "a base that reaches the target.*base='pilot'", TOGETHER),
@@ -455,8 +455,8 @@ CASES: dict[str, Case] = {
     "modes of thermostats": Case(
         HEATED, "Use the default method", made("auto", APART_IN_THREE, draws=200)
     ),
-    "r_hat of thermostats": Case(HASTY, r"Run longer chains \(draws=\)", PATIENT),
-    "effective_size of thermostats": Case(HASTY, r"Run longer chains \(draws=\)", PATIENT),
+    "r_hat of thermostats": Case(HASTY, r"Run longer chains \(draws=, --draws\)", PATIENT),
+    "effective_size of thermostats": Case(HASTY, r"Run longer chains \(draws=, --draws\)", PATIENT),
     "resets of thermostats": Case(
         tact(NORMAL, 2, tempering=False, step=2.0),
         r"Shorten the step \(step=\)",
@@ -499,7 +499,7 @@ CASES: dict[str, Case] = {
     ),
     "lost of a fit": Case(
         bridged(ROUNDED, SKEWED.source, SKEWED.data),
-        r"write the fit with more digits \(sig_figs=18\)",
+        r"write it with more digits \(sig_figs=18\)",
         bridged(RATES, SKEWED.source, SKEWED.data),
     ),
     "program of a fit": Case(
