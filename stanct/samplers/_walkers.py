@@ -92,11 +92,15 @@ def started(
     momentum = settings.step * rng.standard_normal(z.size)
     speed = settings.tempering_step * rng.standard_normal()
     tempering = np.array([0.0, speed, settings.tempering_friction])
-    # z_θ at rest, in the shape that the kernels take for its kind.
-    kinds = {"full": np.eye(z.size).ravel(), "diagonal": np.ones(z.size)}
-    thermostat = settings.friction * kinds.get(settings.thermostat or "", np.ones(1))
-    walker = Walker(z, momentum, thermostat, tempering, np.zeros(3, np.int64))
+    walker = Walker(z, momentum, _thermostat(settings, z.size), tempering, np.zeros(3, np.int64))
     return Chain(rng, noise, walker, _new_bias(settings.bins))
+
+
+def _thermostat(settings: TactSettings, dimension: int) -> Array:
+    """z_θ at rest, in the shape that the kernels take for its kind."""
+    if settings.thermostat == "full":
+        return settings.friction * np.eye(dimension).ravel()
+    return np.full(dimension if settings.thermostat == "diagonal" else 1, settings.friction)
 
 
 def _place(
