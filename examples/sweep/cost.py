@@ -152,10 +152,9 @@ def _times(repeats: Sequence[Callable[[int], None]]) -> list[float]:
             start = time.process_time()
             repeat(counts[k])
             seconds = (time.process_time() - start) / counts[k]
-            if repetition == 1:  # repetition 0 may include compilation
-                counts[k] = int(np.clip(_SECONDS / max(seconds, 1e-7), 1, 100_000))
-            elif repetition:
+            if repetition:  # the first may include compilation
                 least[k] = min(least[k], seconds)
+                counts[k] = int(np.clip(_SECONDS / max(least[k], 1e-7), 1, 100_000))
     return least
 
 
