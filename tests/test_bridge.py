@@ -555,7 +555,7 @@ model { b ~ normal(0, 2); y ~ bernoulli_logit(x * b); }
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=LONG)])
 def test_a_mean_field_normal_of_a_logistic_regression_is_told(seed: int) -> None:
     """Of a thousand rows, whose posterior is nearly a normal with correlations of .7."""
     rng = np.random.default_rng(seed)

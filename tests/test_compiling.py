@@ -133,7 +133,10 @@ def test_machine_code_that_was_damaged_is_compiled_anew(copy: Path) -> None:
     assert called(copy)[0] == [3.0, 1000.0, 0]
 
 
-@pytest.mark.parametrize("lost", ["*.start-*", "*.start-*.nbc", "*.start-*.nbi"])
+@pytest.mark.parametrize(
+    "lost",
+    [*(pytest.param(name, marks=LONG) for name in ("*.start-*.nbc", "*.start-*.nbi")), "*.start-*"],
+)
 def test_a_loop_whose_shared_function_is_lost_is_compiled_anew(copy: Path, lost: str) -> None:
     """Its machine code calls the function by a name. A name that nothing has ends a process."""
     _, folder = called(copy)

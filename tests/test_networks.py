@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import LONG, ROOT
 from scipy.special import expit, log_softmax
 
 PAPERS = ROOT / "examples" / "papers"
@@ -110,7 +110,9 @@ def test_sizes_are_those_of_the_authors() -> None:
 
 
 @NEEDS_JAX
-@pytest.mark.parametrize(("name", "plain"), [("RNN", lstm), ("CNN", convolutions)])
+@pytest.mark.parametrize(
+    ("name", "plain"), [pytest.param("RNN", lstm, marks=LONG), ("CNN", convolutions)]
+)
 def test_scores_and_gradients(
     elsewhere: Callable[..., Any], name: str, plain: Callable[..., np.ndarray]
 ) -> None:
@@ -148,6 +150,7 @@ def epoch_and_whole() -> Any:
     )  # fmt: skip
 
 
+@LONG
 @NEEDS_JAX
 def test_batches_of_an_epoch_are_all_images(elsewhere: Callable[..., Any]) -> None:
     mean, whole, gap, accuracies = elsewhere(epoch_and_whole)
@@ -185,6 +188,7 @@ def runs_together(end: str = "") -> Any:
     return found, [[call(given) for given in own] for own in asked], together._calls, why
 
 
+@LONG
 @NEEDS_JAX
 def test_runs_that_share_calls_get_what_they_ask_for(elsewhere: Callable[..., Any]) -> None:
     """There are as many calls as the longest run needs, and a run that ends holds up none."""

@@ -124,6 +124,7 @@ def test_kept_pictures_are_small_and_shown() -> None:
         assert picture.with_suffix(".csv").is_file()
 
 
+@LONG
 def test_a_short_form_and_going_on(
     papers: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -745,6 +746,7 @@ def test_the_paper_s_forms_on_relaxations(papers: Callable[[str], ModuleType]) -
         assert ours == method.name and getattr(method, "atom", 0.0) == 0.0
 
 
+@LONG
 def test_joint_by_hmc(papers: Callable[[str], ModuleType]) -> None:
     """Its gradient is that of its energy, and log Z and the mean of a small machine are found."""
     joint_hmc, graham_storkey = papers("joint_hmc"), papers("graham_storkey")

@@ -325,6 +325,7 @@ def test_tact_shows_what_it_ran() -> None:
         assert [panel.title for panel in panels_of(other)] == left
 
 
+@LONG
 def test_a_base_of_low_rank_is_shown(run: TemperedRun) -> None:
     """Its panel needs the base's standard deviations alone."""
     sd = np.array([0.3, 0.2])

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import target_of
+from conftest import LONG, target_of
 from sampled import sampled
 from scipy.special import logsumexp
 
@@ -119,6 +119,7 @@ def test_slices_of_a_funnel_have_its_mass() -> None:
         assert np.allclose(place.part.spread[1:], spread, rtol=1e-3)
 
 
+@LONG
 def test_a_component_without_observations_is_reached() -> None:
     """One component may take all observations. The other's mean then follows its prior.
 

@@ -354,7 +354,7 @@ def test_both_spikes_of_skilling(name: str, seed: int) -> None:
 
 # A period over two decades has a peak for each whole number of turns between observations. The
 # best of them is 60 nats above the others, and few ascents end there.
-@pytest.mark.parametrize("star", [1, 6, 7])
+@pytest.mark.parametrize("star", [1, 6, pytest.param(7, marks=LONG)])
 def test_the_period_of_an_orbit_is_found(star: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "examples" / "calibration")
@@ -369,7 +369,7 @@ def test_the_period_of_an_orbit_is_found(star: int) -> None:
 
 # Two planets and seven or eight instruments: without a further search the best pair of periods was
 # missed by 57 and by 125 nats.
-@pytest.mark.parametrize("star", [22, 28])
+@pytest.mark.parametrize("star", [22, pytest.param(28, marks=LONG)])
 def test_periods_are_found_in_more_than_a_dozen_dimensions(star: int, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "examples" / "calibration")
