@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from conftest import LONG, ROOT, target_of
@@ -141,6 +142,7 @@ def test_sigterm_in_a_compiler_ends_the_run(target, wait: float) -> None:
         threading.Thread(target=kill).start()
         try:
             while time.monotonic() - begun < SECONDS:
+                heard(lambda: numba.njit(lambda x: x + 1.0)(1.0))
                 compile_program(
                     f"parameters {{ real x; }} model {{ x ~ normal({time.time()}, 1); }}"
                 )
