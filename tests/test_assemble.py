@@ -19,7 +19,7 @@ from conftest import ROOT
 from stanct.cli.main import main
 from stanct.common.errors import EngineError
 from stanct.engines import assemble as module
-from stanct.engines.assemble import HOME_NAME, assemble, is_assembled, is_current, processor_flags
+from stanct.engines.assemble import HOME_NAME, assemble, is_assembled, is_current
 
 SOURCES = ROOT / "stanct" / "engines" / "cmdstan_home"
 # Stands in for make: writes what the installation looks for, so that no test compiles.
@@ -286,27 +286,20 @@ def test_the_command(wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.startswith("stanct: httpstan-4.17.0.whl is not the wheel")
 
 
-def test_flags_of_the_processor(tmp_path: Path) -> None:
-    told = tmp_path / "cpuinfo"
-    assert processor_flags(told) == []
-    told.write_text("vendor_id\t: x\nflags\t\t: fpu sse2 avx fma avx2 bmi2\n\nflags : none\n")
-    assert processor_flags(told) == ["STAN_AVX2"]
-    for lacking in ("avx avx2x fma", "avx avx2"):
-        told.write_text(f"flags\t\t: fpu sse2 {lacking}\n")
-        assert processor_flags(told) == []
-    told.write_text("Features\t: fp asimd\n")
-    assert processor_flags(told) == []
-
-
-@pytest.mark.skipif(not processor_flags(), reason="another processor")
-def test_what_models_share_is_built_for_the_processor(
-    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("flags", ["fpu sse2 avx fma avx2 bmi2", "avx avx2x fma", "avx avx2", None])
+def test_models_suit_the_processor(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str | None
 ) -> None:
-    calls = tmp_path / "calls"
-    log = MAKE.replace("case", f'echo "$*" >> {calls}; case', 1).replace("SECOND", ":")
+    """What models share is built for it, and so are all models that follow."""
+    told = tmp_path / "cpuinfo"
+    if flags:
+        told.write_text(f"vendor_id\t: x\nflags\t\t: {flags}\n\nflags : none\n")
+    suit = module._suit_processor
+    monkeypatch.setattr(module, "_suit_processor", lambda folder: suit(folder, told))
+    # As `make` would, before it builds.
+    log = MAKE.replace("SECOND", f"cp make/local {tmp_path}/seen || true")
     monkeypatch.setenv("MAKE", str(script(tmp_path / "telling", log)))
-    assemble(tmp_path / "homes", wheel=wheel)
-    assert [line.split()[-2:] for line in calls.read_text().splitlines()] == [
-        ["STAN_AVX2=TRUE", "build"],
-        ["STAN_AVX2=TRUE", "examples/bernoulli/bernoulli"],
-    ]
+    local = assemble(tmp_path / "homes", wheel=wheel) / "make" / "local"
+    wide = flags is not None and "bmi2" in flags
+    assert local.exists() == (tmp_path / "seen").exists() == wide
+    assert not wide or "\nSTAN_AVX2 = TRUE\n" in local.read_text()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import cmdstanpy
@@ -27,7 +26,6 @@ from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, SamplingError, TooLittleTimeError
 from stanct.common.resources import resource_folder
 from stanct.engines import cmdstan, homes, opencl
-from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import CACHE_VARIABLE, kept
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Nuts, Recipe
@@ -103,25 +101,19 @@ def test_a_program_is_compiled_once(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert calls[-1] == o1 | {"STAN_THREADS": "TRUE"}
 
 
-def test_the_processor_counts_where_stanct_knows_the_makefile(
+def test_devices_and_settings_of_the_makefile_count(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[dict] = []
     compiler(monkeypatch, calls)
-    monkeypatch.setattr("stanct.engines.cmdstan.processor_flags", lambda: ["STAN_AVX2"])
-    assembled = replace(home, assembled=True)
-    CmdStan(home).compiled(SOURCE)
-    wide = CmdStan(assembled).compiled(SOURCE)
-    CmdStan(assembled, optimise=False).compiled(SOURCE)
-    CmdStan(assembled, opencl=True).compiled(SOURCE)
-    CmdStan(assembled, opencl=(1, 0)).compiled(SOURCE)
-    o1 = {"O1": True}
-    avx2 = {"STAN_AVX2": "TRUE"}
-    device = {"OPENCL_PLATFORM_ID": 1, "OPENCL_DEVICE_ID": 0}
-    on = avx2 | {"STAN_OPENCL": "TRUE"}
-    assert calls == [o1, o1 | avx2, {}, on, on | device]
-    monkeypatch.setattr("stanct.engines.cmdstan.processor_flags", list)
-    assert CmdStan(assembled).compiled(SOURCE) != wide
+    CmdStan(home, opencl=True).compiled(SOURCE)
+    CmdStan(home, opencl=(1, 0)).compiled(SOURCE)
+    on = {"STAN_OPENCL": "TRUE"}
+    assert calls == [on, on | {"OPENCL_PLATFORM_ID": 1, "OPENCL_DEVICE_ID": 0}]
+    plain = CmdStan(home).compiled(SOURCE)
+    (home.path / "make").mkdir()
+    (home.path / "make" / "local").write_text("STAN_AVX2 = TRUE\n")
+    assert CmdStan(home).compiled(SOURCE) != plain
 
 
 def test_two_builds_of_one_program_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,16 +499,14 @@ def test_functions_of_a_user_header(
     monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
     program = tmp_path / "external.stan"
     program.write_text(EXTERNAL)
-    # Other flags would compile anew what all models share.
-    flags = dict.fromkeys(processor_flags(), True)
     with pytest.raises(ValueError, match="doubled"):
-        cmdstanpy.CmdStanModel(stan_file=program, cpp_options=flags)
+        cmdstanpy.CmdStanModel(stan_file=program)
 
     def build(folder: Path) -> None:
         program, header = folder / "external.stan", folder / "functions.hpp"
         program.write_text(EXTERNAL)
         header.write_text(HEADER)
-        cmdstanpy.CmdStanModel(stan_file=program, user_header=header, cpp_options=flags)
+        cmdstanpy.CmdStanModel(stan_file=program, user_header=header)
 
     makefile = (cmdstan_home.path / "makefile").read_text(encoding="utf-8")
     told = [EXTERNAL, HEADER, str(cmdstan_home.path), cmdstan_home.version, makefile]

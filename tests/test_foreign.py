@@ -15,7 +15,6 @@ from conftest import LONG, target_of
 import stanct
 from stanct.common.errors import StanctError
 from stanct.engines import homes
-from stanct.engines.assemble import processor_flags
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.runs.decisions import decisions
 from stanct.runs.foreign import is_fit, read_draws, read_fit
@@ -400,9 +399,7 @@ def test_a_fit_of_cmdstan(
     monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
     file = tmp_path / "model.stan"
     file.write_text(SOURCE, encoding="utf-8")
-    # With the flags of what is compiled already; others would compile the whole CmdStan anew.
-    flags = dict.fromkeys(processor_flags(), True)
-    model = cmdstanpy.CmdStanModel(stan_file=str(file), cpp_options=flags)
+    model = cmdstanpy.CmdStanModel(stan_file=str(file))
     told: dict[str, Any] = {"chains": 2, "iter_sampling": 500, "seed": 1, "show_progress": False}
     fit = model.sample({"N": 0}, **told)
     saved = model.sample({"N": 0}, **told, save_warmup=True)

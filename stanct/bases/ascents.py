@@ -95,7 +95,7 @@ class Counted:
     ) -> None:  # fmt: skip
         self._density, self._call = density, SIGNATURE(density.address)
         self._pace = Pace()
-        self.reach, self._bar = reach, bar
+        self.reach, self.bar = reach, bar
         self.spent = self.evaluated = 0
         self.most = int(MOST_GRADIENTS * effort)
         self.scans = max(int(SCANS * effort), FEWEST_SCANS)
@@ -121,8 +121,8 @@ class Counted:
         return points[near]
 
     def _show(self, count: int) -> None:
-        if self._bar is not None:
-            self._bar.update(count)
+        if self.bar is not None:
+            self.bar.update(count)
 
     def at(self, place: Array) -> tuple[float, Array]:
         """Log density and gradient at a place."""

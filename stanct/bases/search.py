@@ -216,30 +216,38 @@ def search(
         again=found_again(modes) if rough else None, optima=tuple(modes),
         below=_below(modes, ascents.given), named=len(own),
     )  # fmt: skip
-    if not scan or dimension > MOST_SCANNED_DIMENSIONS or not found.fits:
+    # No base is made of thousands.
+    if not (scan and found.fits) or found.has_thousands or dimension > MOST_SCANNED_DIMENSIONS:
         return found
-    if found.has_thousands:  # no base is made of them
-        return found
-    rounds, fewest = 0, 1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS
     around = outskirts and FEW_TO_SCAN < dimension <= FEW
-    if bar is not None:
-        far = OUTSKIRTS * counted.scans // SCANS if around else 0
-        bar.phase((TIMES + fewest) * counted.scans + far, "evaluation")
+    return _scanned(ascents, found, further[2], further[0] if around else None)
+
+
+def _scanned(
+    ascents: _Batches, found: Search, within: np.random.SeedSequence,
+    outskirts: np.random.SeedSequence | None,
+) -> Search:  # fmt: skip
+    """Scan the modes for spikes, and their outskirts for further modes where there is a seed."""
+    counted, modes, rng, dimension = ascents.counted, ascents.modes, ascents.rng, found.dimension
+    rounds, fewest = 0, 1 if dimension <= FEW_TO_SCAN else FEWEST_ROUNDS
+    if counted.bar is not None:
+        far = OUTSKIRTS * counted.scans // SCANS if outskirts else 0
+        counted.bar.phase((TIMES + fewest) * counted.scans + far, "evaluation")
     if len(those_that_count(modes)) <= MOST_SCANNED:
-        looked_within(counted, modes, np.random.default_rng(further[2]))
+        looked_within(counted, modes, np.random.default_rng(within))
     while rounds < MOST_ROUNDS and len(those_that_count(modes)) <= MOST_SCANNED:
         rounds += 1
         new = scanned(counted, modes, rng)
         if not new and rounds >= fewest:
             break
-    if around:
-        looked_around(counted, modes, np.random.default_rng(further[0]))
+    if outskirts:
+        looked_around(counted, modes, np.random.default_rng(outskirts))
     for mode in modes:
         mode.scanned = mode not in found.optima
     fits, seen = fits_of(modes, rng)
     near = rounds * SHARES[0] * np.array(BY_WIDTH)
-    within = TIMES * np.array(BY_WITHIN) / sum(BY_WITHIN)
-    each = counted.scans / len(fits) * np.concatenate([near, within])
+    inside = TIMES * np.array(BY_WITHIN) / sum(BY_WITHIN)
+    each = counted.scans / len(fits) * np.concatenate([near, inside])
     return replace(
         found, fits=fits, seen=seen, gradients=counted.spent, evaluations=counted.evaluated,
         finest=finest_ratio(dimension, NEAR + WITHIN, list(each)), optima=tuple(modes),
@@ -284,6 +292,8 @@ class _Batches:
         Where those from given places ended; None where it was nowhere.
     named
         Components that may be all there is.
+    rng
+        Draws the starts.
     """
 
     def __init__(
@@ -293,7 +303,7 @@ class _Batches:
         self.arrived = self.astray = self._made = 0
         self.given: list[Optimum | None] = []
         self.named: Sequence[Optimum] = ()
-        self._rng, self._radii, self._dimension = rng, itertools.cycle(radii), dimension
+        self.rng, self._radii, self._dimension = rng, itertools.cycle(radii), dimension
         self._hopeless = HOPELESS
 
     @property
@@ -319,9 +329,9 @@ class _Batches:
         self._made += 1
         for _ in range(BATCH):
             starts.append(
-                _around(self.modes, self._rng, self.counted.reach)
+                _around(self.modes, self.rng, self.counted.reach)
                 if centred
-                else self._rng.uniform(-1, 1, self._dimension) * next(self._radii)
+                else self.rng.uniform(-1, 1, self._dimension) * next(self._radii)
             )
         for number, start in enumerate(starts):
             if not self.is_over():

@@ -37,6 +37,10 @@ _WHEELS = {
     ("Linux", "x86_64"): "b05349967ad19a6970d4392732653b8ad98839cb3cb7a7e8a493ae70a264988e",
     ("Darwin", "arm64"): "f1559fce9ae4aaff28e5faaad368591a43d158869b378fc0ed2fea9731ee8510",
 }
+_LOCAL = """\
+# This machine's processor has AVX2. Without the next line, executables run on older ones, too.
+STAN_AVX2 = TRUE
+"""
 _SOURCES = Path(__file__).parent / "cmdstan_home"
 _NEEDED_BYTES = 2_000_000_000
 # Seconds between lines that say how far a step is.
@@ -64,8 +68,8 @@ def is_current(home: Path) -> bool:
 
 
 def _digest() -> str:
-    """Return the SHA-256 of the names and contents of `cmdstan_home/` without its README."""
-    told = hashlib.sha256()
+    """Return the SHA-256 of what is added to the wheel, without its README."""
+    told = hashlib.sha256(_LOCAL.encode())
     for path in sorted(_SOURCES.rglob("*")):
         if path.is_file() and path.name != "README.md":
             told.update(f"{path.relative_to(_SOURCES).as_posix()}\0".encode() + path.read_bytes())
@@ -87,9 +91,11 @@ def assemble(
     most 4, as each takes 2 GB of memory. With `replace` it is built even if this version exists.
     `report` gets a line at the start of each step, and every ten seconds within it.
 
-    Raises ------ EngineError There is no compiler or no make, the wheel cannot be downloaded or is
-    not the right one, the folder cannot be written, there is too little disk space, or the build
-    fails.
+    Raises
+    ------
+    EngineError
+        There is no compiler or no make, the wheel cannot be downloaded or is not the right one, the
+        folder cannot be written, there is too little disk space, or the build fails.
     """
     home = (home or default_home()).expanduser().absolute()
     if is_assembled(home) and is_current(home) and not replace:
@@ -106,6 +112,7 @@ def assemble(
         wheel = _checked(wheel or _download(folder, report), sha256)
         report(f"Unpacking {wheel.name}")
         _unpack(wheel, folder)
+        _suit_processor(folder)
         jobs = jobs or min(4, os.cpu_count() or 1)
         report(f"Compiling what all models share, {jobs} at a time (some minutes)")
         _make(folder, "build", make, report, f"JOBS={jobs}")
@@ -231,18 +238,20 @@ def _unpack(wheel: Path, folder: Path) -> None:
     shutil.rmtree(folder / "wheel", ignore_errors=True)
 
 
-def processor_flags(description: Path = Path("/proc/cpuinfo")) -> list[str]:
-    """Return makefile variables for this processor, for programs that stay on this machine.
+def _suit_processor(folder: Path, description: Path = Path("/proc/cpuinfo")) -> None:
+    """Write `make/local` for this processor.
 
-    ``STAN_AVX2`` if Linux reports AVX2 and FMA, which most x86-64 processors have had since 2013.
+    It sets ``STAN_AVX2`` if Linux reports AVX2 and FMA, which most x86-64 processors have had since
+    2013.
     """
     try:
         told = description.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
+        return
     found = re.search(r"^flags\s*:(.*)$", told, re.MULTILINE)
-    has = set(found[1].split()) if found else set()
-    return ["STAN_AVX2"] if {"avx2", "fma"} <= has else []
+    if found and {"avx2", "fma"} <= set(found[1].split()):
+        (folder / "make").mkdir()
+        (folder / "make" / "local").write_text(_LOCAL, encoding="utf-8")
 
 
 def _try(folder: Path, make: str, report: Callable[[str], None]) -> None:
@@ -280,7 +289,7 @@ def _ran(command: list[str], folder: Path, report: Callable[[str], None]) -> tup
 
 
 def _make(folder: Path, goal: str, make: str, report: Callable[[str], None], *more: str) -> None:
-    command = [make, *more, *(f"{flag}=TRUE" for flag in processor_flags()), goal]
+    command = [make, *more, goal]
     status, told = _ran(command, folder, report)
     if status == 0:
         return

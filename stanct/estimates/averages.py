@@ -72,11 +72,17 @@ def expectation(
     With weights w and average f̂, a draw contributes w (f − f̂) / mean(w). The error is that of the
     mean of these contributions along autocorrelated chains.
 
-    Parameters ---------- values : shape (chains, draws, ...) log_weights : shape (chains, draws)
-    Natural log, unnormalised. copies Number of consecutive values that belong to one draw. Their
-    contributions are added before autocorrelations are estimated. tours Tours of the chains, if
-    they regenerate. The error is then at least that of their totals, and wider where few tours make
-    it up.
+    Parameters
+    ----------
+    values : shape (chains, draws, ...)
+    log_weights : shape (chains, draws)
+        Natural log, unnormalised.
+    copies
+        Number of consecutive values that belong to one draw. Their contributions are added before
+        autocorrelations are estimated.
+    tours
+        Tours of the chains, if they regenerate. The error is then at least that of their totals,
+        and wider where few tours make it up.
     """
     values = np.asarray(values, float)
     chains, draws = log_weights.shape

@@ -18,7 +18,6 @@ from pathlib import Path
 import bridgestan
 
 from stanct.common.errors import EngineError
-from stanct.engines.assemble import processor_flags
 from stanct.engines.cache import discard, kept
 from stanct.engines.homes import Home
 
@@ -50,13 +49,8 @@ def compiled_model(source: str, data: str, home: Home) -> bridgestan.StanModel:
 @functools.lru_cache(64)
 def _library(source: str, home: Home) -> Path:
     bridge = _BRIDGE.read_text(encoding="utf-8")
-    told = [source, bridge, _VERSION, str(home.path), home.version, *_flags(home)]
+    told = [source, bridge, _VERSION, str(home.path), home.version, home.settings]
     return kept(told, "model.so", functools.partial(_build, source, home))
-
-
-def _flags(home: Home) -> list[str]:
-    # Every thread needs an autodiff tape of its own.
-    return ["STAN_THREADS", *(processor_flags() if home.assembled else [])]
 
 
 def _build(source: str, home: Home, workshop: Path) -> None:
@@ -65,8 +59,8 @@ def _build(source: str, home: Home, workshop: Path) -> None:
     program.write_text(source, encoding="utf-8")
     whole.write_text(f'#include "model.hpp"\n#include "{_BRIDGE}"\n', encoding="utf-8")
     _output([home.path / "bin" / "stanc", f"--o={workshop / 'model.hpp'}", program], home)
-    asked = [f"{flag}=TRUE" for flag in _flags(home)]
-    told = _output(["make", "--no-print-directory", "compile_info", *asked], home)
+    # Every thread needs an autodiff tape of its own.
+    told = _output(["make", "--no-print-directory", "compile_info", "STAN_THREADS=TRUE"], home)
     # The executable's main function stays away.
     compiler, *words = [w for w in shlex.split(told.splitlines()[-1]) if not w.endswith(".o")]
     numbers = zip(("MAJOR", "MINOR", "PATCH"), _VERSION.split("."), strict=True)
