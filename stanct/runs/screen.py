@@ -18,7 +18,10 @@ from stanct.runs.surveyed import searched
 from stanct.runs.verdicts import failures
 
 WIDTH = 80
-UNSEEN = "No check can see a mode that neither the search nor any chain has visited."
+UNSEEN = (
+    "No check can see a mode that neither the search nor any chain has visited, as a narrow one "
+    "far away in many dimensions."
+)
 # Peaks and modes that are listed, and their columns; the share from which on a peak is, and the
 # scalars of a posterior in which all variables have many; components of what is derived.
 MOST_PEAKS, MOST_COLUMNS, LIGHT, FEWEST_ROWS, FEW_DERIVED = 10, 7, 0.01, 12, 3
@@ -78,7 +81,7 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
     yield _told("Done", f"Method {run.made_by} {does}: {', '.join(made)}. {told}")
     told = [run.verdict.in_words]
     if run.has_posterior:
-        told += [searched(run, spikes=False), UNSEEN]
+        told += [searched(run), UNSEEN]
     yield _told("Believe it?", " ".join(filter(None, told)))
     yield from _next(run, folder)
 

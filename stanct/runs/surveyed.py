@@ -321,7 +321,7 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     }
 
 
-def searched(run: Any, *, spikes: bool = True) -> str:
+def searched(run: Any) -> str:
     """State in words where modes were searched and how likely another is."""
     facts = run.provenance.get("survey")
     if facts is None:
@@ -355,7 +355,7 @@ def searched(run: Any, *, spikes: bool = True) -> str:
         f"{chance}{light}. "
         + (_named(facts) if named else "")
         + ("Wide mass around a mode is one more row of run.modes. " if around else "")
-        + (_finest(facts.get("finest")) if spikes and not facts.get("whole") else "")
+        + ("" if facts.get("whole") else _finest(facts.get("finest")))
     ).rstrip()
 
 
