@@ -1,8 +1,8 @@
 """A program whose mixtures keep one component each, by the number of a parameter of its own.
 
 Stan has no discrete parameters. A program therefore names the components of a mixture by
-`log_sum_exp` or `log_mix`. With all components but one out of the way, an ascent ends at the mode
-of that one, however narrow it is.
+`log_sum_exp`, `log_mix` or `log1p_exp`, the log of 1 + eˣ. With all components but one out of the
+way, an ascent ends at the mode of that one, however narrow it is.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ real {p}sum(vector v, real kept) {{
 real {p}sum(row_vector v, real kept) {{ return {p}sum(v', kept); }}
 real {p}sum(array[] real v, real kept) {{ return {p}sum(to_vector(v), kept); }}
 real {p}sum(real a, real b, real kept) {{ return {p}sum([a, b]', kept); }}
+real {p}one(real a, real kept) {{ return {p}sum(0, a, kept); }}
 real {p}mix(real w, real a, real b, real kept) {{
   return {p}sum([log(w) + a, log1m(w) + b]', kept);
 }}
@@ -33,7 +34,7 @@ real {p}mix(vector w, vector v, real kept) {{ return {p}sum(log(w) + v, kept); }
 real {p}mix(vector w, row_vector v, real kept) {{ return {p}sum(log(w) + v', kept); }}
 real {p}mix(vector w, array[] real v, real kept) {{ return {p}sum(log(w) + to_vector(v), kept); }}
 """
-_CALLS = {"log_sum_exp": "sum", "log_mix": "mix"}
+_CALLS = {"log_sum_exp": "sum", "log_mix": "mix", "log1p_exp": "one"}
 
 
 def with_one_component(source: str) -> str | None:
