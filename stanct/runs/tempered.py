@@ -18,8 +18,8 @@ from stanct.estimates.naming import Names
 from stanct.estimates.path import Curve, Evidence, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
 from stanct.estimates.tours import Tours
-from stanct.path.base import Base
-from stanct.path.bias import AnyBias, Bias, LadderBias, regenerates
+from stanct.path.base import Base, batch_of
+from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.runs.diagnostics import (
     Check,
     agreement_check,
@@ -97,12 +97,15 @@ class TemperedRun(EvidenceRun):
 
         β = 0 is the lowest rung of a ladder, or the atom of a continuous path. None without both.
         """
-        return Tours.after(self.beta == 0) if regenerates(self.bias) else None
+        batch = batch_of(self.base) if self.method == "independence" else 1
+        return Tours.of(self.beta, self.bias, batch)
 
     @cached_property
     def estimator(self) -> PathEstimator:
         """The estimator of everything along the path, base draws included."""
-        return PathEstimator(self.delta, self.base_delta, self.bias, self.tours)
+        return PathEstimator(
+            self.delta, self.base_delta, self.bias, self.tours, batch_of(self.base)
+        )
 
     def _estimate(self) -> Evidence:
         return self.estimator.evidence(self.method)
