@@ -60,7 +60,7 @@ def repeated(
 
     Before the draws that are kept, of the four chains, so many are cut off.
     """
-    rows: list[list[tuple[float, float, float]]] = []
+    rows: list[list[tuple[float, ...]]] = []
     for _ in range(120):
         z = np.stack([base.draw(rng, 400)[cut:] for _ in range(4)])
         x = base.unwhiten(z)
