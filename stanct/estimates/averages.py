@@ -8,9 +8,8 @@ import numpy as np
 
 from stanct.common.arrays import Array
 from stanct.estimates.digits import in_line, with_error
-from stanct.estimates.mixing import effective_size
 from stanct.estimates.path import between_error
-from stanct.estimates.tours import ENOUGH_TOURS, FEWEST_TOURS, Tours
+from stanct.estimates.tours import ENOUGH_TOURS, FEWEST_TOURS, Tours, effective_draws
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def expectation(
     mean = np.einsum("cd,cdk->k", weights, flat) / weights.size
     contribution = weights[..., None] * (flat - mean)
     contribution = contribution.reshape(chains, draws // copies, copies, -1).mean(axis=2)
-    size = np.array([effective_size(contribution[..., k]) for k in range(flat.shape[-1])])
+    size = np.array([effective_draws(part, tours) for part in np.moveaxis(contribution, -1, 0)])
     within = contribution.std(axis=(0, 1)) / np.sqrt(size)
     few = None
     if tours is not None:

@@ -6,6 +6,7 @@ load xarray and most of SciPy, which takes as long as a small run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -66,11 +67,17 @@ class Mixing(NamedTuple):
     r_hat: float
 
 
-def mixing(values: Array, weights: Array, copies: int = 1) -> Mixing:
+def mixing(
+    values: Array,
+    weights: Array,
+    copies: int = 1,
+    size_of: Callable[[Array], float] = effective_size,
+) -> Mixing:
     """Effective sizes and R̂ of one scalar under weights. Of equal weights they are ArviZ's.
 
     `values` and `weights`, of mean 1, have shape (chains, draws); for `copies` see
-    `stanct.estimates.averages.expectation`.
+    `stanct.estimates.averages.expectation`. `size_of` tells effective sizes, of arrays of shape
+    (chains, draws).
     """
     size = float(values.size)
     if not values.size or not _varies(values) or not np.isfinite(values).all():
@@ -79,8 +86,8 @@ def mixing(values: Array, weights: Array, copies: int = 1) -> Mixing:
     reached = weights.ravel()[order].cumsum() / weights.sum()
     # The first values at which so much of the weight is reached.
     ends = values.ravel()[order][np.searchsorted(reached, TAILS).clip(max=values.size - 1)]
-    tails = [_weighted_size((values <= end).astype(float), weights, copies) for end in ends]
-    bulk = _weighted_size(_normal_scores(values, weights), weights, copies)
+    scores = _normal_scores(values, weights), *((values <= end).astype(float) for end in ends)
+    bulk, *tails = (_weighted_size(one, weights, copies, size_of) for one in scores)
     return Mixing(bulk, min(tails), r_hat(values, weights))
 
 
@@ -129,13 +136,15 @@ def _ratio(values: Array, weights: Array) -> float:
     return float(np.sqrt((draws - 1) / draws + means.var(ddof=1) / within))
 
 
-def _weighted_size(values: Array, weights: Array, copies: int) -> float:
+def _weighted_size(
+    values: Array, weights: Array, copies: int, size_of: Callable[[Array], float]
+) -> float:
     """Independent draws that would tell the mean of the values as precisely."""
     off = values - np.average(values, weights=weights)
     variance = float(np.average(np.square(off), weights=weights))
     parts = (weights * off).reshape(len(values), -1, copies).mean(axis=2)
     spread = float(parts.var())
-    return variance * effective_size(parts) / spread if spread > 0 else float(values.size)
+    return variance * size_of(parts) / spread if spread > 0 else float(values.size)
 
 
 def _size(values: Array) -> float:

@@ -30,7 +30,14 @@ from stanct.common.roots import root_between
 from stanct.estimates.digits import decimals, log_z_in_words, shown
 from stanct.estimates.mixing import effective_size
 from stanct.estimates.tail import NO_TAIL, Tail
-from stanct.estimates.tours import Tours, effective_number, student_factor
+from stanct.estimates.tours import (
+    Tours,
+    batched_error,
+    batches,
+    effective_draws,
+    effective_number,
+    student_factor,
+)
 from stanct.path.bias import AnyBias, tempered
 from stanct.path.course import Course
 from stanct.work.blas import one_blas_thread
@@ -222,14 +229,16 @@ class PathEstimator:
 
     δ = φ − ψ of the draws, shape (chains, draws), is +inf only at β = 0. That of independent draws
     of the base, shape (base draws,), is +inf where the target vanishes, and empty for the
-    Rao–Blackwell estimator. If the chain regenerates, its error is at least that of the totals of
-    its `tours`, and wider where few of them make it up.
+    Rao–Blackwell estimator; so many of them in a row are balanced (`MixtureBase.draw`), a `batch`.
+    If the chain regenerates, its error is at least that of the totals of its `tours`, and wider
+    where few of them make it up. Errors of balanced draws are those of the totals of batches.
     """
 
     delta: Array
     base_delta: Array
     bias: AnyBias
     tours: Tours | None = None
+    batch: int = 1
 
     @cached_property
     def log_mass(self) -> Array:
@@ -339,10 +348,13 @@ class PathEstimator:
         # Without overlap of chains and base, the ratio of their normalisers is unknown.
         if not (np.isfinite(chain).all() and np.isfinite(base).all()):
             return np.inf, np.inf, 0.0
-        size = effective_size(chain)
+        size, base_error = effective_draws(chain, self.tours), 0.0
         with np.errstate(over="ignore"):  # influences of runs that must fail may be that large
-            base_error = base.std() / np.sqrt(base.size) if base.size else 0.0
-            base_error *= student_factor(effective_number(np.square(base))) if base.size else 1.0
+            if base.size:
+                base_error = base.std() / np.sqrt(base.size)
+                base_error *= student_factor(effective_number(np.square(base)))
+                own = None if self.batch == 1 else batches(base.size, self.batch)
+                base_error = min(base_error, batched_error(base[None], own))
             chain_error = chain.std() / np.sqrt(size)
         if self.tours is not None:
             chain_error = self.tours.widened(chain, float(chain_error))

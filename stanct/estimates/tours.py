@@ -4,16 +4,23 @@ Where a chain draws x afresh from the base, all that follows is independent of a
 regeneration. The stretch up to the next one is a tour. Tours are independent and identically
 distributed (Mykland, Tierney & Yu 1995), so the spread of their totals gives errors without any
 autocorrelation time. A chain that stays in one mode is one tour, however long.
+
+Independent draws of a mixture come in batches that are balanced over its components
+(`stanct.path.mixture`). Draws inside of one make up for each other, which neither tours nor
+autocorrelations tell. Batches are independent, and the spread of their totals has the error.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import stdtrit
 
 from stanct.common.arrays import Array
+from stanct.estimates.mixing import effective_size
+from stanct.path.bias import AnyBias, regenerates
 
 # The two-sided 95 % limit of a standard normal, which readers of a standard error apply to it.
 NORMAL_LIMIT = 1.959964
@@ -22,16 +29,31 @@ FEWEST_TOURS = 1.5
 # With fewer effective tours the error of log Z is itself too uncertain. It is too small, above all,
 # where no tour has seen the depth of a neck, and log Z is too low there.
 ENOUGH_TOURS = 6.0
+# The spread of fewer batches of each chain tells no error.
+FEWEST_BATCHES = 2
 
 
 @dataclass(frozen=True)
 class Tours:
     """The tours of all chains: to which one each draw belongs, shape (chains, draws), from 0.
 
-    The first and last tour of a chain are cut by its ends.
+    The first and last tour of a chain are cut by its ends. `batch` is the number of the balanced
+    batch of each draw of a chain, shape (draws,), from 0; None where draws do not come in batches.
     """
 
     number: Array = field(repr=False)
+    batch: Array | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, beta: Array, bias: AnyBias, batch: int = 1) -> Tours | None:
+        """The tours of draws at β, shape (chains, draws), that come in batches of so many.
+
+        None where chains do not regenerate.
+        """
+        if not regenerates(bias):
+            return None
+        own = cls.after(beta == 0)
+        return own if batch == 1 else cls(own.number, batches(beta.shape[1], batch))
 
     @classmethod
     def after(cls, regenerated: Array) -> Tours:
@@ -42,8 +64,9 @@ class Tours:
 
     def at(self, rows: Array) -> Tours:
         """The tours of some of the draws of each chain, without tours that have none of them."""
-        number = self.number[:, rows]
-        return Tours(np.unique(number, return_inverse=True)[1].reshape(number.shape))
+        number, batch = self.number[:, rows], self.batch
+        own = np.unique(number, return_inverse=True)[1].reshape(number.shape)
+        return Tours(own, None if batch is None else np.unique(batch[rows], return_inverse=True)[1])
 
     @property
     def count(self) -> int:
@@ -92,10 +115,50 @@ class Tours:
     def widened(self, contributions: Array, error: float) -> float:
         """The larger of another standard error of the mean and that of the tours, widened.
 
-        See `student_factor`.
+        See `student_factor`. The error of balanced batches replaces a larger one.
         """
         larger = max(error, self.error(contributions))
-        return larger * student_factor(self.effective(contributions))
+        widened = larger * student_factor(self.effective(contributions))
+        return min(widened, batched_error(contributions, self.batch))
+
+
+def effective_draws(contributions: Array, tours: Tours | None = None) -> float:
+    """Effective number of draws behind the mean of contributions, shape (chains, draws).
+
+    Draws of a balanced batch that make up for each other may count for more than one each; for all
+    at most the square of their number, because shares are told to one draw.
+    """
+    size = effective_size(contributions)
+    error = batched_error(contributions, None if tours is None else tours.batch)
+    spread, most = float(contributions.std()), float(contributions.size) ** 2
+    if spread == 0 or error == np.inf:
+        return size
+    return max(size, min((spread / error) ** 2, most) if error > 0 else most)
+
+
+def batches(draws: int, length: int) -> Array | None:
+    """The number of the batch of each of so many draws, shape (draws,); None for hardly any."""
+    return np.arange(draws) // length if draws >= FEWEST_BATCHES * length else None
+
+
+def batched_error(contributions: Array, batch: Array | None) -> float:
+    """Standard error of the mean of contributions, shape (chains, draws), in balanced batches.
+
+    It is that of a ratio of totals, as in `Tours.error`, and widened as there. A draw that is
+    repeated may begin in the batch before, so that successive totals may be alike. It is infinite
+    without batches, or where fewer than `FEWEST_TOURS` make it up.
+    """
+    if batch is None:
+        return np.inf
+    lengths = np.bincount(batch)
+    totals = np.array([np.bincount(batch, chain) for chain in contributions])
+    excess = totals - lengths * contributions.mean()
+    squares = np.square(excess)
+    alike = max(float((excess[:, :-1] * excess[:, 1:]).sum()), 0.0)
+    scale = squares.size / (squares.size - 1)
+    error = math.sqrt(scale * (float(squares.sum()) + 2 * alike)) / contributions.size
+    number = effective_number(squares.ravel())
+    return error * student_factor(number) if number >= FEWEST_TOURS else np.inf
 
 
 def effective_number(squares: Array) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ from scipy.special import ndtri
 from stanct.common.arrays import MOST_AT_ONCE, Array, columns, is_mapped
 from stanct.common.errors import StanctError
 from stanct.estimates.averages import Expectation, expectation, weighted_quantile
-from stanct.estimates.mixing import effective_size, mixing
+from stanct.estimates.mixing import mixing
 from stanct.estimates.naming import Names, label, listed, place_of, places_of, variable
-from stanct.estimates.tours import Tours
+from stanct.estimates.tours import Tours, effective_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +131,7 @@ def scalars(
             for part in _parts(values)
         ]
         moved = [
-            mixing(part[..., k], weights, copies)
+            mixing(part[..., k], weights, copies, partial(effective_draws, tours=tours))
             for part in _parts(values)
             for k in range(part.shape[-1])
         ]
@@ -170,11 +171,11 @@ def _together(parts: Sequence[Expectation], shape: tuple[int, ...]) -> Expectati
     return replace(parts[0], value=value, std_error=error, effective_size=size)
 
 
-def least_effective(values: Array, log_weights: Array) -> float:
+def least_effective(values: Array, log_weights: Array, tours: Tours | None = None) -> float:
     """Independent draws of the density whose mean would be as precise, for the worst scalar.
 
     `values` have shape (chains, draws, ...), and `log_weights` (chains, draws). The least of many
-    noisy sizes is low by chance, which is taken off.
+    noisy sizes is low by chance, which is taken off. `tours` are those of the draws.
     """
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.mean()
@@ -184,7 +185,7 @@ def least_effective(values: Array, log_weights: Array) -> float:
         variance = np.einsum("cd,cdk->k", weights, np.square(off)) / weights.size
         off *= weights[..., None]
         for k in np.flatnonzero(variance > 0):
-            size = effective_size(off[..., k])
+            size = effective_draws(off[..., k], tours)
             least = min(least, float(variance[k] * size / off[..., k].var()))
             told += 1
     # Of so many normal numbers, the smallest is expected there (Blom 1958).

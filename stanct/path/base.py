@@ -147,6 +147,12 @@ def gradients_per_draw(base: Base) -> float:
     return base.gradients if isinstance(base, NestedBase) else 0.0
 
 
+def batch_of(base: Base) -> int:
+    """How many draws in a row are balanced (`MixtureBase.draw`); 1 where all are independent."""
+    mixed = base.marginal if isinstance(base, NestedBase) else base
+    return mixed.batch if isinstance(mixed, MixtureBase) else 1
+
+
 def base_from_arrays(arrays: Mapping[str, Array]) -> Base:
     """Restore a base of any kind from its arrays; raises `KeyError` if one is missing."""
     whitening: GaussianBase | LowRankBase

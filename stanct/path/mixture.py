@@ -20,6 +20,8 @@ from stanct.path.whitened import Whitened
 
 # The largest deviation of the sum of weights from one, which rounding explains.
 UNITY = 1e-9
+# Draws in a row to which each component contributes its share.
+BATCH = 50
 
 
 class MixtureComponents(NamedTuple):
@@ -102,6 +104,11 @@ class MixtureBase(Whitened[GaussianBase]):
         return cls(whitening, share, places, np.tril(roots))
 
     @property
+    def batch(self) -> int:
+        """Draws in a row that are balanced over the components; 1 of a single one."""
+        return BATCH if self.weights.size > 1 else 1
+
+    @property
     def components(self) -> MixtureComponents:
         return MixtureComponents(self.weights, self.places, self.roots, self.log_det_roots)
 
@@ -126,13 +133,18 @@ class MixtureBase(Whitened[GaussianBase]):
         ]
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Whitened draws, shape (count, D), in random order, of which each component has its share.
+        """Whitened draws, shape (count, D), in batches of which each component has its share.
 
-        Errors that take them as independent are therefore too large rather than too small.
+        Batches of `batch` draws are independent of each other. Of those inside of one, in random
+        order, as many come from a component as its weight says, to less than one (systematic
+        sampling). Errors of averages follow from the spread of the batches' totals, and errors
+        that take draws as independent are too large.
         """
-        places = (np.arange(count) + rng.random()) / count
+        shape = -(-count // BATCH), BATCH
+        order = rng.permuted(np.broadcast_to(np.arange(BATCH), shape), axis=1)
+        places = ((order + rng.random((shape[0], 1))) / BATCH).ravel()[:count]
         ends = self.weights.cumsum() / self.weights.sum()
-        k = rng.permutation(np.minimum(np.searchsorted(ends, places), ends.size - 1))
+        k = np.minimum(np.searchsorted(ends, places), ends.size - 1)
         noise = rng.standard_normal((count, self.dimension))
         return self.places[k] + np.einsum("nij,nj->ni", self.roots[k], noise)
 

@@ -18,8 +18,8 @@ from stanct.estimates.naming import Names
 from stanct.estimates.path import Curve, Evidence, PathEstimator
 from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
 from stanct.estimates.tours import Tours
-from stanct.path.base import Base
-from stanct.path.bias import AnyBias, Bias, LadderBias, regenerates
+from stanct.path.base import Base, batch_of
+from stanct.path.bias import AnyBias, Bias, LadderBias
 from stanct.runs.diagnostics import (
     Check,
     agreement_check,
@@ -97,12 +97,15 @@ class TemperedRun(EvidenceRun):
 
         β = 0 is the lowest rung of a ladder, or the atom of a continuous path. None without both.
         """
-        return Tours.after(self.beta == 0) if regenerates(self.bias) else None
+        batch = batch_of(self.base) if self.method == "independence" else 1
+        return Tours.of(self.beta, self.bias, batch)
 
     @cached_property
     def estimator(self) -> PathEstimator:
         """The estimator of everything along the path, base draws included."""
-        return PathEstimator(self.delta, self.base_delta, self.bias, self.tours)
+        return PathEstimator(
+            self.delta, self.base_delta, self.bias, self.tours, batch_of(self.base)
+        )
 
     def _estimate(self) -> Evidence:
         return self.estimator.evidence(self.method)
@@ -119,7 +122,19 @@ class TemperedRun(EvidenceRun):
     @cached_property
     def thermodynamic_evidence(self) -> Evidence:
         """log Z by thermodynamic integration of the average of δ at the β of the draws."""
-        return path_integral(self.estimator, self.beta, self.method)
+        return path_integral(self._without_batches, self.beta, self.method)
+
+    @cached_property
+    def _without_batches(self) -> PathEstimator:
+        """The estimator with the errors of draws that make up for no others.
+
+        The thermodynamic integral knows only these. Its own error is too small where few draws
+        tell how δ varies, and no smaller one of the other estimate may show that.
+        """
+        if batch_of(self.base) == 1:
+            return self.estimator
+        tours = None if self.tours is None else Tours(self.tours.number)
+        return replace(self.estimator, tours=tours, batch=1)
 
     @cached_property
     def count_evidence(self) -> Evidence | None:
@@ -167,7 +182,9 @@ class TemperedRun(EvidenceRun):
                 else transition_checks(self.statistics, own.get("max_depth"), self.method)
             ),
             *tours_check(self.estimator),
-            agreement_check(evidence, self.thermodynamic_evidence),
+            agreement_check(
+                self._without_batches.evidence(self.method), self.thermodynamic_evidence
+            ),
             *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,10 @@ class Precision:
     looks: list[tuple[int, float]] = field(default_factory=list)
     # How many times the error is too large at each look, or the errors of means are.
     _excess: list[float] = field(default_factory=list)
+
+    def by(self, unit: int) -> Precision:
+        """The rule for draws in multiples of a unit, with the first look no later."""
+        return replace(self, unit=unit, begin=max(self.begin // unit, 1) * unit)
 
     @property
     def limit(self) -> int:

@@ -21,7 +21,7 @@ from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.deadline import heed, nobody_waits, result
 from stanct.common.errors import SamplingError
 from stanct.estimates.path import PathEstimator
-from stanct.path.base import Base, Drawn
+from stanct.path.base import Base, Drawn, batch_of
 from stanct.path.bias import AnyBias
 from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, standard_log_density
@@ -51,7 +51,7 @@ class Round:
     @property
     def estimator(self) -> PathEstimator:
         """The estimator of everything along the path."""
-        return PathEstimator(self.delta, self.base_delta, self.bias)
+        return PathEstimator(self.delta, self.base_delta, self.bias, batch=batch_of(self.base))
 
     @property
     def course(self) -> Course:

@@ -13,7 +13,8 @@ from stanct.common.arrays import Array
 from stanct.estimates.path import Evidence, PathEstimator
 from stanct.estimates.tours import Tours
 from stanct.estimates.weighted import least_effective
-from stanct.path.bias import AnyBias, regenerates
+from stanct.path.base import batch_of
+from stanct.path.bias import AnyBias
 from stanct.runs.path_checks import path_checks
 from stanct.samplers._precision import Precision
 from stanct.samplers._rounds import BaseDraws
@@ -31,6 +32,7 @@ class Watch:
     """Follows the estimate of log Z along the draws of a frozen chain on the continuous path.
 
     The displayed text never changes the draws. `base_draws`, so many for each draw, are the run's.
+    The draws of the chain come in balanced batches of so many, a `batch`.
     """
 
     def __init__(
@@ -40,9 +42,11 @@ class Watch:
         bias: AnyBias,
         precision: Precision,
         execution: Execution,
+        *,
+        batch: int = 1,
     ) -> None:
         self.base_draws, self.per_draw, self.bias = base_draws, per_draw, bias
-        self.precision, self.execution = precision, execution
+        self.precision, self.execution, self.batch = precision, execution, batch
         self._started = time.perf_counter()
         self._next = self._started + LEAST_WAIT
 
@@ -88,13 +92,15 @@ class Watch:
             return evidence.std_error, failed, math.inf
         tours = estimator.effective_tours
         failed += ("few_tours",) * (tours is not None and tours < self.precision.tours)
-        effective = least_effective(z, estimator.log_weights(1.0)[:, kept])
+        at_kept = estimator.tours and estimator.tours.at(kept)
+        effective = least_effective(z, estimator.log_weights(1.0)[:, kept], at_kept)
         return evidence.std_error, failed, effective
 
     def _estimator(self, beta: Array, delta: Array) -> PathEstimator:
-        tours = Tours.after(beta == 0) if regenerates(self.bias) else None
+        tours = Tours.of(beta, self.bias, self.batch)
         base_delta = self.base_draws.first(math.ceil(self.per_draw * delta.size))
-        return PathEstimator(delta, base_delta, self.bias, tours)
+        batch = batch_of(self.base_draws.base)
+        return PathEstimator(delta, base_delta, self.bias, tours, batch)
 
 
 def live_text(beta: Array, evidence: Evidence, rate: float) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.names import MODES
 from stanct.common.settings import Real, Whole
-from stanct.path.base import Base, Drawn, gradients_per_draw, lent
+from stanct.path.base import Base, Drawn, batch_of, gradients_per_draw, lent
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
@@ -142,7 +142,8 @@ class Independence(Method[TemperedRun]):
         Proposals that cost no gradient are drawn twice, because which are kept is known only later.
         """
         streams = [job.seeds.stream("chain", k) for k in range(job.chains)]
-        base_draws, precision, shelf = job.base_draws(base, "final"), job.precision, job.shelf()
+        base_draws, shelf, batch = job.base_draws(base, "final"), job.shelf(), batch_of(base)
+        precision = job.precision.by(batch)
         base_draws.begin(job.execution)
         work = _Propose(job.borrow, base)
         done = [[last.proposal] for last in before] if before else [[] for _ in streams]
@@ -151,7 +152,7 @@ class Independence(Method[TemperedRun]):
         _take(chains, done, 0)
         dear = precision.effective > 0 and gradients_per_draw(base) > 0
         beside = BESIDE if dear else 1.0
-        watch = Watch(base_draws, beside, bias, precision, job.execution)
+        watch = Watch(base_draws, beside, bias, precision, job.execution, batch=batch)
         drawn: list[Array] = []  # what was gathered of the blocks that are done
 
         def gathered() -> tuple[Array, Array, Array, Array, Array]:
