@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -258,17 +259,11 @@ generated quantities {
   sum_to_zero_matrix[3, N + 1] field;
   array[2] row_stochastic_matrix[2, 2] pairs;
   {
-    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
-    for (ct_n in 2 : ct_N) {
-      if (ct_n == ct_chosen) {
-        ct_chosen_z = ct_z[ : , ct_n];
-      }
-    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_chosen];
     } else {
-      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[ : , ct_chosen], ct_base_mean);
     }
     from = ct_column_stochastic_matrix(ct_x[ct_at_from : ct_at_to - 1], 3, N);
     to = ct_row_stochastic_matrix(ct_x[ct_at_to : ct_at_field - 1], 2, N);

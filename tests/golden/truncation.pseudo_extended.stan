@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -270,17 +271,11 @@ generated quantities {
   real<lower=0.5, upper=2.5> theta;
   vector<lower=0>[N] rate;
   {
-    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
-    for (ct_n in 2 : ct_N) {
-      if (ct_n == ct_chosen) {
-        ct_chosen_z = ct_z[ : , ct_n];
-      }
-    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
+      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_chosen];
     } else {
-      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_z[ : , ct_chosen], ct_base_mean);
     }
     mu = ct_x[ct_at_mu];
     sigma = ct_lower_bound(ct_x[ct_at_sigma], 0);
