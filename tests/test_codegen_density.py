@@ -47,21 +47,15 @@ def expected_joint(
 @pytest.mark.parametrize("kind", ["joint", "pseudo_extended"])
 @pytest.mark.parametrize("name", [name for name in RUNNABLE if name != "functions"])
 def test_the_embedded_engine_compiles_all_of_it(name: str, kind: str) -> None:
-    """It would interpret what it cannot compile, many times slower, and warn.
-
-    Of copies it interprets what follows the draw of one of them, which no gradient needs.
-    """
+    """It would interpret what it cannot compile, many times slower, and warn."""
     program = Program.from_file(PROGRAMS / f"{name}.stan")
     dimension = load(program.expanded, DATA[name]).param_unc_num()
     data = DATA[name] | base_data(dimension)
     if kind == "pseudo_extended":
         data |= {"ct_N": 2}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         stanli.Model(stan_code=generate(program, kind), data=data)
-    told = " ".join(str(one.message) for one in caught)
-    chosen = kind == "pseudo_extended" and "slower: generated quantities (" in told
-    assert not told or (chosen and "ct_chosen)" in told)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

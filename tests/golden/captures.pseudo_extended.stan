@@ -219,11 +219,17 @@ generated quantities {
   vector<lower=0, upper=1>[T - 1] survival;
   vector<lower=0, upper=1>[T - 1] detection;
   {
+    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
+    for (ct_n in 2 : ct_N) {
+      if (ct_n == ct_chosen) {
+        ct_chosen_z = ct_z[ : , ct_n];
+      }
+    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_chosen];
+      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ : , ct_chosen], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
     }
     {
       vector[(T - 1)] ct_y = ct_x[ct_at_survival : ct_at_detection - 1];

@@ -259,11 +259,17 @@ generated quantities {
   sum_to_zero_matrix[3, N + 1] field;
   array[2] row_stochastic_matrix[2, 2] pairs;
   {
+    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
+    for (ct_n in 2 : ct_N) {
+      if (ct_n == ct_chosen) {
+        ct_chosen_z = ct_z[ : , ct_n];
+      }
+    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_chosen];
+      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ : , ct_chosen], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
     }
     from = ct_column_stochastic_matrix(ct_x[ct_at_from : ct_at_to - 1], 3, N);
     to = ct_row_stochastic_matrix(ct_x[ct_at_to : ct_at_field - 1], 2, N);

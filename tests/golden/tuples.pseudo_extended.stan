@@ -283,11 +283,17 @@ generated quantities {
   complex_vector[N] w;
   complex_matrix[2, N] q;
   {
+    vector[ct_D] ct_chosen_z = ct_z[ : , 1]; // its column of z
+    for (ct_n in 2 : ct_N) {
+      if (ct_n == ct_chosen) {
+        ct_chosen_z = ct_z[ : , ct_n];
+      }
+    }
     vector[ct_D] ct_x;
     if (ct_is_dense) {
-      ct_x = ct_base_mean + ct_base_scale * ct_z[ : , ct_chosen];
+      ct_x = ct_base_mean + ct_base_scale * ct_chosen_z;
     } else {
-      ct_x = fma(ct_diagonal, ct_z[ : , ct_chosen], ct_base_mean);
+      ct_x = fma(ct_diagonal, ct_chosen_z, ct_base_mean);
     }
     {
       int ct_p = ct_at_pair;
