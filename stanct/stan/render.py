@@ -11,12 +11,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from stanct.common.resources import resource_folder
 from stanct.common.version import __version__
+from stanct.stan.constraints import WIDTH
 from stanct.stan.nodes import Declare
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
 
-# Columns of a line in stanc's own layout, and what adds a density to a sum.
-_WIDTH = 78
+# What adds a density to a sum.
 _ADDED = re.compile(r"(\s*\w+ \+= \w+_lp[dm]f\()([^;]*)(\);)")
 _OUR_NAME = re.compile(r"\bct_(?=\w)")
 _FAMILY = re.compile(r"(_vectors?|_each)?(_lj)?$")
@@ -129,7 +129,7 @@ def _shifted(lines: list[str], indent: int) -> list[str]:
 def _folded(line: str) -> list[str]:
     """Break a call that is added to a sum, where it is longer than the lines of stanc's layout."""
     found = _ADDED.fullmatch(line)
-    if len(line) <= _WIDTH or found is None:
+    if len(line) <= WIDTH or found is None:
         return [line]
     head, inside, behind = found.groups()
     depths = accumulate((c in "([{") - (c in ")]}") for c in inside)
@@ -138,12 +138,12 @@ def _folded(line: str) -> list[str]:
     for margin in (len(head), head.index("=") + 4):
         lines = [head + pieces[0]]
         for piece in pieces[1:]:
-            if len(lines[-1]) + 1 + len(piece) + 2 * (piece is pieces[-1]) <= _WIDTH:
+            if len(lines[-1]) + 1 + len(piece) + 2 * (piece is pieces[-1]) <= WIDTH:
                 lines[-1] += f" {piece}"
             else:
                 lines.append(" " * margin + piece)
         lines[-1] += behind
-        if max(map(len, lines)) <= _WIDTH:
+        if max(map(len, lines)) <= WIDTH:
             return lines
     return [line]
 
