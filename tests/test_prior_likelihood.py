@@ -385,6 +385,7 @@ model {
   real scale = 2; // of what is observed
   // location
   m ~ normal(0, 1); s ~ exponential(1); // and scale
+  // whose mean is 1
 
   // each by its own
   for (n in 1 : N) { e[n] ~ std_normal(); }
@@ -403,7 +404,8 @@ def test_priors_are_statements_of_the_model_and_keep_their_comments() -> None:
     )
     assert own[1].startswith(
         "\n  // log p(theta), all constants kept: the prior\n  // location\n"
-        "  target += normal_lpdf(m | 0, 1); target += exponential_lpdf(s | 1); // and scale\n\n"
+        "  target += normal_lpdf(m | 0, 1); target += exponential_lpdf(s | 1); // and scale\n"
+        "  // whose mean is 1\n\n"
         "  // each by its own\n  for (n in 1 : N) { target += std_normal_lpdf(e[n]); }\n"
         "  // beta log p(y | theta)"
     )

@@ -47,7 +47,7 @@ from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import recipe
 
 FORMAT = "stanct export 1"
-CHAINS, DRAWS, MOST_DRAWS = 4, 2500, 10_000
+CHAINS, DRAWS, MOST_DRAWS = 4, 2500, 20_000
 # Standard error of log Z that the scripts aim at, as far as the run that fits the bias tells, and
 # above which an export says what else there is.
 AIM, MOST_ERROR = 0.05, 0.1

@@ -14,7 +14,7 @@ from stanct.common.errors import StanctError, counted
 from stanct.estimates.naming import Names
 from stanct.pages.page import Picture, number, picture, with_error
 from stanct.plots.evidence import delta_means
-from stanct.plots.material import HasBeta, HasCurves, HasRunningLogZ, HasSchedule
+from stanct.plots.material import HasBeta, HasCurves, HasRunningLogZ, HasSchedule, HasTrips
 from stanct.plots.mixing import end_shares
 from stanct.plots.posterior import MOST_MODES, MOST_SHOWN, shown_scalars
 from stanct.plots.weights import base_misfit, coordinate_names, relative_weights
@@ -22,7 +22,6 @@ from stanct.runs.adiabatic import AdiabaticRun
 from stanct.runs.copies import CopyRun, hand_overs
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.ladder import LadderRun
-from stanct.runs.path_checks import round_trips
 from stanct.runs.run import Run
 from stanct.runs.tact import THERMOSTAT, XI_THERMOSTAT, TactRun
 from stanct.runs.tempered import TemperedRun
@@ -114,8 +113,8 @@ def _occupancy_words(run: HasBeta) -> str:
     return f"Shares of the draws by β: {base:.0%} below 0.1 and {target:.0%} above 0.9."
 
 
-def _trace_words(run: HasBeta) -> str:
-    trips = round_trips(run.beta)
+def _trace_words(run: HasTrips) -> str:
+    trips = run.chain_counts()["round trips"]
     listed = ", ".join(f"chain {c + 1}: {n}" for c, n in enumerate(trips))
     return f"Trace of β over {run.beta.shape[1]} iterations. Round trips: {listed}."
 

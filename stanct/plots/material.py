@@ -48,6 +48,12 @@ class HasBeta(Protocol):
     def beta(self) -> Array: ...
 
 
+class HasTrips(HasBeta, Protocol):
+    """A run whose chains go to and fro along the path, and that counts their round trips."""
+
+    def chain_counts(self) -> dict[str, Array]: ...
+
+
 class HasSchedule(Protocol):
     """A run with a fixed schedule of β from 0 to 1, shape (K,)."""
 

@@ -18,10 +18,10 @@ from stanct.plots.canvas import (
     reference,
     whole_numbers,
 )
-from stanct.plots.material import HasBeta, HasSchedule
+from stanct.plots.material import HasBeta, HasSchedule, HasTrips
 from stanct.runs.copies import CopyRun, hand_overs
 from stanct.runs.ladder import LadderRun
-from stanct.runs.path_checks import HIGH_BETA, LOW_BETA, round_trips
+from stanct.runs.path_checks import HIGH_BETA, LOW_BETA
 from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT, TactRun
 
 BINS = 20
@@ -72,13 +72,13 @@ def _finished(axes: Axes, chains: int, uniform: float) -> Axes:
     return axes
 
 
-def beta_trace(run: HasBeta, axes: Axes | None = None) -> Axes:
+def beta_trace(run: HasTrips, axes: Axes | None = None) -> Axes:
     """Plot β over the iterations in a lane for each chain, with its number of round trips.
 
     The β of the run must have shape (chains, draws).
     """
     axes = drawing(axes, "iteration", "β from 0 to 1 in each lane")
-    return _lanes(axes, run.beta, _counted(round_trips(run.beta), "trip"))
+    return _lanes(axes, run.beta, _counted(run.chain_counts()["round trips"], "trip"))
 
 
 def copy_trace(run: CopyRun, axes: Axes | None = None) -> Axes:

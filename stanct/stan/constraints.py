@@ -16,7 +16,7 @@ from stanct.stan.nodes import MATRIX_TYPES, Range, TypeSpec
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import Syntax
 
-WIDTH = 80
+WIDTH = 78
 _MARGIN = 4
 _INDENT = "  "
 

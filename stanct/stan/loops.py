@@ -116,7 +116,7 @@ class LoopSums:
         shape = self._rewriter.shapes.shape(argument, self._loops.seen[id(term.statement)])
         is_array = term.is_discrete and shape is not None and shape.integer
         kind = f"array[{size}] int" if is_array else f"vector[{size}]"
-        self._declare(term.nest[0], f"{kind} {name};")
+        self._declare(term.nest[0], f"{kind} {name}; // a value of each iteration")
         head = f"{name}[{self._turn(term.nest)}] = "
         return name, f"{self._aligned(head, argument, term.statement)};"
 
@@ -136,7 +136,7 @@ class LoopSums:
         key = tuple(id(loop) for loop in nest)
         if key not in self._counters:
             self._counters[key] = f"{self._prefix}turn{len(self._counters) + 1}"
-            self._declare(nest[0], f"int {self._counters[key]} = 0;")
+            self._declare(nest[0], f"int {self._counters[key]} = 0; // iterations begun")
             self._around(nest[-1]).first.append(f"{self._counters[key]} += 1;")
         return self._counters[key]
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from stanct.stan.dependence import Dependence, Term
@@ -16,6 +17,7 @@ from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import Declare, Increment, Statement, Tilde, walk
 from stanct.stan.target_calls import redirect_reads, touches_target
 
+_CLOSING = re.compile(r"(\n[ \t]*//[^\n]*)+(?=\n[ \t]*\n)")
 _INSTEAD = 'use kind="joint", whose base is always proper'
 
 
@@ -118,7 +120,10 @@ def _priors_alone(program: Program, dependence: Dependence) -> list[Statement]:
 
 
 def _cuts(program: Program, statements: Sequence[Statement]) -> list[Edit]:
-    """Edits that remove statements of the model block, with the comments above and behind them."""
+    """Edits that remove statements of the model block, with the comments above and behind them.
+
+    Lines of comments between a statement and an empty line are the statement's.
+    """
     text, syntax = program.expanded, program.syntax
     block = program.blocks["model"]
     behind, last = syntax.tokens[block.opening].end, syntax.tokens[block.closing].start
@@ -128,6 +133,8 @@ def _cuts(program: Program, statements: Sequence[Statement]) -> list[Edit]:
         line_end = text.find("\n", end, last)
         rest = text[end : max(line_end, end)].strip()
         behind = line_end if line_end >= 0 and (not rest or rest.startswith("//")) else end
+        if closing := _CLOSING.match(text, behind, last):
+            behind = closing.end()
         if statement in statements:
             edits.append(Edit(start, behind, ""))
     return edits

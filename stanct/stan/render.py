@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from itertools import takewhile
+from itertools import accumulate, pairwise, takewhile
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from stanct.common.resources import resource_folder
 from stanct.common.version import __version__
+from stanct.stan.constraints import WIDTH
 from stanct.stan.nodes import Declare
 from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
 
+# What adds a density to a sum.
+_ADDED = re.compile(r"(\s*\w+ \+= \w+_lp[dm]f\()([^;]*)(\);)")
 _OUR_NAME = re.compile(r"\bct_(?=\w)")
 _FAMILY = re.compile(r"(_vectors?|_each)?(_lj)?$")
 _LIBRARY_CALL = re.compile(r"\bct_(\w+)\(")
@@ -99,7 +102,8 @@ def block_text(rewriter: Rewriter, name: str, indent: int = 2) -> str:
         margin = next((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), 0)
         lines[0] = " " * margin + lines[0].strip()
     lead = comment_before(program, name) if name != next(iter(program.blocks)) else ""
-    return "\n".join(_shifted(lead.split("\n"), indent) + _shifted(lines, indent))
+    shifted = [part for line in _shifted(lines, indent) for part in _folded(line)]
+    return "\n".join(_shifted(lead.split("\n"), indent) + shifted)
 
 
 def model_text(rewriter: Rewriter, indent: int = 2) -> str:
@@ -120,6 +124,28 @@ def _shifted(lines: list[str], indent: int) -> list[str]:
         del lines[-1]
     shift = indent - min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
     return [" " * max(shift, 0) + line if line else line for line in lines]
+
+
+def _folded(line: str) -> list[str]:
+    """Break a call that is added to a sum, where it is longer than the lines of stanc's layout."""
+    found = _ADDED.fullmatch(line)
+    if len(line) <= WIDTH or found is None:
+        return [line]
+    head, inside, behind = found.groups()
+    depths = accumulate((c in "([{") - (c in ")]}") for c in inside)
+    ends = [k + 1 for k, d in enumerate(depths) if d == 0 and inside[k : k + 2] in ("| ", ", ")]
+    pieces = [inside[a:b].strip() for a, b in pairwise([0, *ends, len(inside)])]
+    for margin in (len(head), head.index("=") + 4):
+        lines = [head + pieces[0]]
+        for piece in pieces[1:]:
+            if len(lines[-1]) + 1 + len(piece) + 2 * (piece is pieces[-1]) <= WIDTH:
+                lines[-1] += f" {piece}"
+            else:
+                lines.append(" " * margin + piece)
+        lines[-1] += behind
+        if max(map(len, lines)) <= WIDTH:
+            return lines
+    return [line]
 
 
 def comment_before(program: Program, block_name: str) -> str:

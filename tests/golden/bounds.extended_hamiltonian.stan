@@ -258,8 +258,11 @@ transformed parameters {
     ct_log_jacobian += ct_lower_upper_bound_lj(ct_x[ct_at_d], b, b + exp(a));
     e = ct_offset_multiplier(ct_x[ct_at_e], a, 2);
     ct_log_jacobian += ct_offset_multiplier_lj(ct_x[ct_at_e], a, 2);
-    f = ct_lower_bound_vector(ct_x[ct_at_f : ct_at_g - 1], 0);
-    ct_log_jacobian += ct_lower_bound_vector_lj(ct_x[ct_at_f : ct_at_g - 1], 0);
+    {
+      vector[N] ct_y = ct_x[ct_at_f : ct_at_g - 1];
+      f = ct_lower_bound_vector(ct_y, 0);
+      ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, 0);
+    }
     {
       vector[N] ct_y = ct_x[ct_at_g : ct_at_h - 1];
       g = ct_lower_bound_vectors(ct_y, floor_of);
@@ -276,8 +279,11 @@ transformed parameters {
       i = ct_lower_upper_bound_vector(ct_y, -2, 3)';
       ct_log_jacobian += ct_lower_upper_bound_vector_lj(ct_y, -2, 3);
     }
-    j = to_matrix(ct_upper_bound_vector(ct_x[ct_at_j : ct_at_k - 1], 1), N, 2);
-    ct_log_jacobian += ct_upper_bound_vector_lj(ct_x[ct_at_j : ct_at_k - 1], 1);
+    {
+      vector[2 * N] ct_y = ct_x[ct_at_j : ct_at_k - 1];
+      j = to_matrix(ct_upper_bound_vector(ct_y, 1), N, 2);
+      ct_log_jacobian += ct_upper_bound_vector_lj(ct_y, 1);
+    }
     {
       vector[N] ct_y = ct_x[ct_at_k : ct_at_l - 1];
       k = to_array_1d(ct_lower_upper_bound_vector(ct_y, 0, 1));

@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -261,8 +262,11 @@ transformed parameters {
     ct_log_jacobian += ct_lower_upper_bound_lj(ct_x[ct_at_d], b, b + exp(a));
     e = ct_offset_multiplier(ct_x[ct_at_e], a, 2);
     ct_log_jacobian += ct_offset_multiplier_lj(ct_x[ct_at_e], a, 2);
-    f = ct_lower_bound_vector(ct_x[ct_at_f : ct_at_g - 1], 0);
-    ct_log_jacobian += ct_lower_bound_vector_lj(ct_x[ct_at_f : ct_at_g - 1], 0);
+    {
+      vector[N] ct_y = ct_x[ct_at_f : ct_at_g - 1];
+      f = ct_lower_bound_vector(ct_y, 0);
+      ct_log_jacobian += ct_lower_bound_vector_lj(ct_y, 0);
+    }
     {
       vector[N] ct_y = ct_x[ct_at_g : ct_at_h - 1];
       g = ct_lower_bound_vectors(ct_y, floor_of);
@@ -279,8 +283,11 @@ transformed parameters {
       i = ct_lower_upper_bound_vector(ct_y, -2, 3)';
       ct_log_jacobian += ct_lower_upper_bound_vector_lj(ct_y, -2, 3);
     }
-    j = to_matrix(ct_upper_bound_vector(ct_x[ct_at_j : ct_at_k - 1], 1), N, 2);
-    ct_log_jacobian += ct_upper_bound_vector_lj(ct_x[ct_at_j : ct_at_k - 1], 1);
+    {
+      vector[2 * N] ct_y = ct_x[ct_at_j : ct_at_k - 1];
+      j = to_matrix(ct_upper_bound_vector(ct_y, 1), N, 2);
+      ct_log_jacobian += ct_upper_bound_vector_lj(ct_y, 1);
+    }
     {
       vector[N] ct_y = ct_x[ct_at_k : ct_at_l - 1];
       k = to_array_1d(ct_lower_upper_bound_vector(ct_y, 0, 1));
@@ -427,7 +434,10 @@ generated quantities {
       h = ct_lower_upper_bound_vectors(ct_y, floor_of, rep_vector(10, N));
     }
     i = ct_lower_upper_bound_vector(ct_x[ct_at_i : ct_at_j - 1], -2, 3)';
-    j = to_matrix(ct_upper_bound_vector(ct_x[ct_at_j : ct_at_k - 1], 1), N, 2);
+    {
+      vector[2 * N] ct_y = ct_x[ct_at_j : ct_at_k - 1];
+      j = to_matrix(ct_upper_bound_vector(ct_y, 1), N, 2);
+    }
     {
       vector[N] ct_y = ct_x[ct_at_k : ct_at_l - 1];
       k = to_array_1d(ct_lower_upper_bound_vector(ct_y, 0, 1));

@@ -162,20 +162,24 @@ transformed parameters {
     ct_log_p += normal_lpdf(slope | 0, 1);
     ct_log_p += normal_lpdf(effect | 0, 0.5);
     ct_log_p += exponential_lpdf(rate | 1);
-    ct_log_p += ct_poisson_log_lpmf(y | offset_ + X * slope, ct_log_factorials_y);
-    ct_log_p += ct_poisson_lpmf(y | effort .* exp(effect[group]), ct_log_factorials_y);
+    ct_log_p += ct_poisson_log_lpmf(y | offset_ + X * slope,
+                                    ct_log_factorials_y);
+    ct_log_p += ct_poisson_lpmf(y | effort .* exp(effect[group]),
+                                ct_log_factorials_y);
     ct_log_p += ct_binomial_logit_lpmf(wins |
       trials, // in all
       effect[group] - 0.5, ct_log_choices_trials_wins
     );
-    vector[N] ct_each1;
+    vector[N] ct_each1; // a value of each iteration
     for (n in 1 : N) {
       real chance = inv_logit(X[n] * slope);
       ct_each1[n] = chance;
     }
-    ct_log_p += ct_binomial_lpmf(wins | trials, ct_each1, ct_log_choices_trials_wins);
+    ct_log_p += ct_binomial_lpmf(wins | trials, ct_each1,
+                                 ct_log_choices_trials_wins);
     ct_log_p += ct_poisson_log_lpmf(y | effect[group], ct_log_factorials_y);
-    ct_log_p += ct_poisson_lpmf(doubled | square(slope), ct_log_factorials_doubled);
+    ct_log_p += ct_poisson_lpmf(doubled | square(slope),
+                                ct_log_factorials_doubled);
     // Stan's own functions remain
     ct_log_p += poisson_lpmf(y | rate);
     ct_log_p += poisson_log_lpmf(y | slope' * X');

@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //

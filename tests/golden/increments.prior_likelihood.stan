@@ -102,10 +102,9 @@ transformed parameters {
 model {
   // log p(theta): the prior
   target += ct_log_prior;
-  // beta log p(y | theta): the tempered likelihood
-  target += inv_logit(ct_u) * ct_log_likelihood;
-  // -b(beta): the bias
-  target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
+  target += inv_logit(ct_u) * ct_log_likelihood
+            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }

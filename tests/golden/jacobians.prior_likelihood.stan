@@ -92,10 +92,9 @@ model {
   for (k in 1 : 2) target += dirichlet_lpdf(w[k] | [1, 2, 3]');
   target += normal_lpdf(free | low, 2);
   target += exponential_lpdf(sigma | 1);
-  // beta log p(y | theta): the tempered likelihood
-  target += inv_logit(ct_u) * ct_log_likelihood;
-  // -b(beta): the bias
-  target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
+  target += inv_logit(ct_u) * ct_log_likelihood
+            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }

@@ -134,7 +134,7 @@ transformed parameters {
     ct_log_p += lognormal_lpdf(sigma | 0, 1);
     // the whole of containers
     ct_log_p += normal_lpdf(y | x, sigma);
-    vector[N] ct_each1;
+    vector[N] ct_each1; // a value of each iteration
     for (n in 1 : N) {
       ct_each1[n] = std_normal_lpdf(x[n]) + b;
     }
@@ -146,7 +146,7 @@ transformed parameters {
     }
     ct_log_p += student_t_lpdf(y | 4, mu, sigma);
     // given a value after it is read
-    vector[N] ct_each2;
+    vector[N] ct_each2; // a value of each iteration
     for (n in 1 : N) {
       later[n] = b;
       ct_each2[n] = later[n];
@@ -154,30 +154,30 @@ transformed parameters {
     }
     ct_log_p += normal_lpdf(y | ct_each2, 1);
     // an expression, behind a comment, in a part of the range
-    array[max(0, N - 2)] int ct_each3;
-    vector[max(0, N - 2)] ct_each4;
+    array[max(0, N - 2)] int ct_each3; // a value of each iteration
+    vector[max(0, N - 2)] ct_each4; // a value of each iteration
     for (n in 2 : (N - 1)) { // all but two
       ct_each3[n - 1] = trials[n];
       ct_each4[n - 1] = exp(b) + x[n] ^ 2 + y[n - 1] ^ 2;
     }
     ct_log_p += poisson_lpmf(ct_each3 | ct_each4);
-    vector[max(0, N_plain - nothing)] ct_each5;
-    vector[max(0, N_plain - nothing)] ct_each6;
+    vector[max(0, N_plain - nothing)] ct_each5; // a value of each iteration
+    vector[max(0, N_plain - nothing)] ct_each6; // a value of each iteration
     for (n in (nothing + 1) : N_plain) {
       ct_each5[n - nothing] = y[n];
       ct_each6[n - nothing] = b * n;
     }
     ct_log_p += normal_lccdf(ct_each5 | ct_each6, sigma);
     // loops in one another
-    array[N * M] int ct_each7;
-    int ct_turn1 = 0;
-    vector[N * M] ct_each8;
-    array[N * M] int ct_each9;
-    array[N * M] int ct_each10;
-    vector[N * M] ct_each11;
-    vector[N * M] ct_each12;
-    vector[N * M] ct_each13;
-    vector[N * M] ct_each14;
+    array[N * M] int ct_each7; // a value of each iteration
+    int ct_turn1 = 0; // iterations begun
+    vector[N * M] ct_each8; // a value of each iteration
+    array[N * M] int ct_each9; // a value of each iteration
+    array[N * M] int ct_each10; // a value of each iteration
+    vector[N * M] ct_each11; // a value of each iteration
+    vector[N * M] ct_each12; // a value of each iteration
+    vector[N * M] ct_each13; // a value of each iteration
+    vector[N * M] ct_each14; // a value of each iteration
     for (n in 1 : N) {
       for (m in 1 : M) {
         ct_turn1 += 1;
@@ -196,7 +196,7 @@ transformed parameters {
     ct_log_p += normal_lpdf(ct_each12 | ct_each13, ct_each14);
     // a range that the outer loop sets
     for (n in 1 : N) {
-      vector[max(0, M - (n - 1))] ct_each15;
+      vector[max(0, M - (n - 1))] ct_each15; // a value of each iteration
       for (m in n : M) {
         ct_each15[m - (n - 1)] = eta[n, m];
       }
@@ -205,9 +205,9 @@ transformed parameters {
     if (N > 2)
       ct_log_p += normal_lpdf(b | y, 3);
     // what stays: branches, a density of the user's, mixtures, a recurrence
-    vector[N] ct_each16;
-    vector[N] ct_each17;
-    vector[N] ct_each18;
+    vector[N] ct_each16; // a value of each iteration
+    vector[N] ct_each17; // a value of each iteration
+    vector[N] ct_each18; // a value of each iteration
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_p += exponential_lpdf(y[n] | sigma);
       ct_each16[n] = own_lpdf(y[n] | sigma);
@@ -224,8 +224,8 @@ transformed parameters {
     }
     for (value in y) ct_log_p += normal_lpdf(value | b, sigma);
     for (n in 1 : 2) ct_log_p += normal_lpdf(b | 0, 2);
-    vector[nothing] ct_each19;
-    vector[nothing] ct_each20;
+    vector[nothing] ct_each19; // a value of each iteration
+    vector[nothing] ct_each20; // a value of each iteration
     for (n in 1 : nothing) {
       ct_each19[n] = y[n];
       ct_each20[n] = a[n];

@@ -108,7 +108,8 @@ transformed parameters {
     }
     // an expression, behind a comment, in a part of the range
     for (n in 2 : (N - 1)) // all but two
-      ct_log_likelihood += poisson_lpmf(trials[n] | exp(b) + x[n] ^ 2 + y[n - 1] ^ 2);
+      ct_log_likelihood += poisson_lpmf(trials[n] |
+                                        exp(b) + x[n] ^ 2 + y[n - 1] ^ 2);
     for (n in (nothing + 1) : N_plain) {
       ct_log_likelihood += normal_lccdf(y[n] | b * n, sigma);
     }
@@ -116,7 +117,8 @@ transformed parameters {
     for (n in 1 : N) {
       for (m in 1 : M) {
         ct_log_likelihood += poisson_log_lpmf(count[n, m] | eta[n, m]);
-        ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9, eta[n, m] - b);
+        ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9,
+                                                 eta[n, m] - b);
         ct_log_prior += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
       }
     }
@@ -163,10 +165,9 @@ transformed parameters {
 model {
   // log p(theta): the prior
   target += ct_log_prior;
-  // beta log p(y | theta): the tempered likelihood
-  target += inv_logit(ct_u) * ct_log_likelihood;
-  // -b(beta): the bias
-  target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
+  target += inv_logit(ct_u) * ct_log_likelihood
+            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }

@@ -60,7 +60,8 @@ model {
   }
   // an expression, behind a comment, in a part of the range
   for (n in 2 : (N - 1)) // all but two
-    ct_log_likelihood += poisson_lpmf(trials[n] | exp(b) + x[n] ^ 2 + y[n - 1] ^ 2);
+    ct_log_likelihood += poisson_lpmf(trials[n] |
+                                      exp(b) + x[n] ^ 2 + y[n - 1] ^ 2);
   for (n in (nothing + 1) : N_plain) {
     ct_log_likelihood += normal_lccdf(y[n] | b * n, sigma);
   }
@@ -68,7 +69,8 @@ model {
   for (n in 1 : N) {
     for (m in 1 : M) {
       ct_log_likelihood += poisson_log_lpmf(count[n, m] | eta[n, m]);
-      ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9, eta[n, m] - b);
+      ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9,
+                                               eta[n, m] - b);
       target += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
     }
   }

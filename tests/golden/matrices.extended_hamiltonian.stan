@@ -231,8 +231,11 @@ transformed parameters {
       Omega = ct_corr_matrix(ct_y, K);
       ct_log_jacobian += ct_corr_matrix_lj(ct_y, K);
     }
-    Sigma = ct_cov_matrix(ct_x[ct_at_Sigma : ct_at_pair - 1], K);
-    ct_log_jacobian += ct_cov_matrix_lj(ct_x[ct_at_Sigma : ct_at_pair - 1], K);
+    {
+      vector[(K * (K + 1)) %/% 2] ct_y = ct_x[ct_at_Sigma : ct_at_pair - 1];
+      Sigma = ct_cov_matrix(ct_y, K);
+      ct_log_jacobian += ct_cov_matrix_lj(ct_y, K);
+    }
     {
       int ct_p = ct_at_pair;
       for (ct_i1 in 1 : 2) {

@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -234,8 +235,11 @@ transformed parameters {
       Omega = ct_corr_matrix(ct_y, K);
       ct_log_jacobian += ct_corr_matrix_lj(ct_y, K);
     }
-    Sigma = ct_cov_matrix(ct_x[ct_at_Sigma : ct_at_pair - 1], K);
-    ct_log_jacobian += ct_cov_matrix_lj(ct_x[ct_at_Sigma : ct_at_pair - 1], K);
+    {
+      vector[(K * (K + 1)) %/% 2] ct_y = ct_x[ct_at_Sigma : ct_at_pair - 1];
+      Sigma = ct_cov_matrix(ct_y, K);
+      ct_log_jacobian += ct_cov_matrix_lj(ct_y, K);
+    }
     {
       int ct_p = ct_at_pair;
       for (ct_i1 in 1 : 2) {
@@ -315,7 +319,11 @@ generated quantities {
     }
     L = ct_cholesky_factor_corr(ct_x[ct_at_L : ct_at_C - 1], K);
     C = ct_cholesky_factor_cov(ct_x[ct_at_C : ct_at_tall - 1], K, K);
-    tall = ct_cholesky_factor_cov(ct_x[ct_at_tall : ct_at_Omega - 1], K + 2, K);
+    {
+      vector[(K * (K + 1)) %/% 2 + ((K + 2) - K) * K] ct_y
+        = ct_x[ct_at_tall : ct_at_Omega - 1];
+      tall = ct_cholesky_factor_cov(ct_y, K + 2, K);
+    }
     Omega = ct_corr_matrix(ct_x[ct_at_Omega : ct_at_Sigma - 1], K);
     Sigma = ct_cov_matrix(ct_x[ct_at_Sigma : ct_at_pair - 1], K);
     {

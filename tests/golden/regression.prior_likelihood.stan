@@ -89,10 +89,9 @@ model {
   target += -student_t_lccdf(0 | 4, 0, 1);
   target += normal_lpdf(alpha | 0, 5);
   target += normal_lpdf(theta | 0, scale);
-  // beta log p(y | theta): the tempered likelihood
-  target += inv_logit(ct_u) * ct_log_likelihood;
-  // -b(beta): the bias
-  target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
+  target += inv_logit(ct_u) * ct_log_likelihood
+            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }

@@ -193,7 +193,7 @@ transformed parameters {
     ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
                 - 0.1 * dot_self(centred - mu) // likelihood
                 + normal_lpdf(y | mu, sigma);
-    vector[N] ct_each1;
+    vector[N] ct_each1; // a value of each iteration
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_p += log(mix);
       else ct_log_p += log1m(mix);

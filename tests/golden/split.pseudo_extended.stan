@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -194,7 +195,7 @@ transformed parameters {
     ct_log_p += exponential_lpdf(sum(alpha .* alpha) | 1) // prior
                 - 0.1 * dot_self(centred - mu) // likelihood
                 + normal_lpdf(y | mu, sigma);
-    vector[N] ct_each1;
+    vector[N] ct_each1; // a value of each iteration
     for (n in 1 : N) {
       if (y[n] > 0) ct_log_p += log(mix);
       else ct_log_p += log1m(mix);

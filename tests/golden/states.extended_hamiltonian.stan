@@ -182,7 +182,8 @@ transformed parameters {
   for (k in 1 : 2) ct_log_p += dirichlet_lpdf(move[k] | [2, 2]');
   ct_log_p += normal_lpdf(mu | 0, 2);
   ct_log_p += std_normal_lpdf(raw);
-  ct_log_p += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
+  ct_log_p += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu),
+                           sigma);
 
   // log p(z)
   real ct_log_target = ct_log_p + ct_log_jacobian + ct_log_det_scale;

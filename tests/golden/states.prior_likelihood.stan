@@ -98,17 +98,17 @@ transformed parameters {
   for (k in 1 : 2) log_into[k] = log([move[1, k], move[2, k]]');
 
   real ct_log_likelihood = 0; // log p(y | theta), all constants kept
-  ct_log_likelihood += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
+  ct_log_likelihood += forward_lpdf(y | [log(0.5), log(0.5)]', log_into,
+                                    smooth(mu), sigma);
 }
 model {
   // log p(theta), all constants kept: the prior
   for (k in 1 : 2) target += dirichlet_lpdf(move[k] | [2, 2]');
   target += normal_lpdf(mu | 0, 2);
   target += std_normal_lpdf(raw);
-  // beta log p(y | theta): the tempered likelihood
-  target += inv_logit(ct_u) * ct_log_likelihood;
-  // -b(beta): the bias
-  target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
+  target += inv_logit(ct_u) * ct_log_likelihood
+            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }

@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -189,7 +190,8 @@ transformed parameters {
     for (k in 1 : 2) ct_log_p += dirichlet_lpdf(move[k] | [2, 2]');
     ct_log_p += normal_lpdf(mu | 0, 2);
     ct_log_p += std_normal_lpdf(raw);
-    ct_log_p += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
+    ct_log_p += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu),
+                             sigma);
 
     ct_delta[ct_n] = std_normal_lpdf(ct_z[ : , ct_n])
                      - (ct_log_p + ct_log_jacobian + ct_log_det_scale);

@@ -56,7 +56,8 @@ model {
   for (k in 1 : 2) target += dirichlet_lpdf(move[k] | [2, 2]');
   target += normal_lpdf(mu | 0, 2);
   target += std_normal_lpdf(raw);
-  ct_log_likelihood += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
+  ct_log_likelihood += forward_lpdf(y | [log(0.5), log(0.5)]', log_into,
+                                    smooth(mu), sigma);
 
   // w log p(y | theta): the weighted likelihood
   target += ct_weight * ct_log_likelihood;

@@ -190,9 +190,9 @@ transformed parameters {
     {
       int ct_p = ct_at_pairs;
       for (ct_i1 in 1 : 2) {
-        pairs[ct_i1] = ct_row_stochastic_matrix(ct_x[ct_p : ct_p + 1], 2, 2);
-        ct_log_jacobian
-          += ct_row_stochastic_matrix_lj(ct_x[ct_p : ct_p + 1], 2, 2);
+        vector[2] ct_y = ct_x[ct_p : ct_p + 1];
+        pairs[ct_i1] = ct_row_stochastic_matrix(ct_y, 2, 2);
+        ct_log_jacobian += ct_row_stochastic_matrix_lj(ct_y, 2, 2);
         ct_p += 2;
       }
     }

@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -199,9 +200,9 @@ transformed parameters {
     {
       int ct_p = ct_at_pairs;
       for (ct_i1 in 1 : 2) {
-        pairs[ct_i1] = ct_row_stochastic_matrix(ct_x[ct_p : ct_p + 1], 2, 2);
-        ct_log_jacobian
-          += ct_row_stochastic_matrix_lj(ct_x[ct_p : ct_p + 1], 2, 2);
+        vector[2] ct_y = ct_x[ct_p : ct_p + 1];
+        pairs[ct_i1] = ct_row_stochastic_matrix(ct_y, 2, 2);
+        ct_log_jacobian += ct_row_stochastic_matrix_lj(ct_y, 2, 2);
         ct_p += 2;
       }
     }

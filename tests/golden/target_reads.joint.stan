@@ -123,7 +123,8 @@ transformed parameters {
   ct_log_p += normal_lpdf(a | 0, 2);
   twice_lp(b);
   print("target = ", (ct_log_jacobian + ct_log_p + target()));
-  ct_log_p += normal_lpdf(b | 0.001 * (ct_log_jacobian + ct_log_p + target()), 1);
+  ct_log_p += normal_lpdf(b | 0.001 * (ct_log_jacobian + ct_log_p + target()),
+                          1);
   ct_log_p += less_lp(a) + log_jacobian;
   ct_log_p += normal_lpdf(y | b, a);
   ct_log_p += target(); // what functions ending in _lp have added

@@ -83,17 +83,17 @@ transformed parameters {
   ct_log_prior += normal_lpdf(a | 0, 2);
   twice_lp(b);
   print("target = ", (ct_log_prior + ct_log_likelihood + target()));
-  ct_log_prior += normal_lpdf(b | 0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
+  ct_log_prior += normal_lpdf(b |
+                    0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
   ct_log_prior += less_lp(a) + log_jacobian;
   ct_log_likelihood += normal_lpdf(y | b, a);
 }
 model {
   // log p(theta): the prior
   target += ct_log_prior;
-  // beta log p(y | theta): the tempered likelihood
-  target += inv_logit(ct_u) * ct_log_likelihood;
-  // -b(beta): the bias
-  target += -ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
+  target += inv_logit(ct_u) * ct_log_likelihood
+            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }

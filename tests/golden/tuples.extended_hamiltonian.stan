@@ -220,7 +220,8 @@ transformed parameters {
       int ct_k = 1;
       for (ct_col in 1 : N) {
         for (ct_row in 1 : 2) {
-          q[ct_row, ct_col] = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
+          q[ct_row, ct_col]
+            = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
           ct_k += 1;
         }
       }

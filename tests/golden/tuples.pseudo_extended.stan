@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -223,7 +224,8 @@ transformed parameters {
       int ct_k = 1;
       for (ct_col in 1 : N) {
         for (ct_row in 1 : 2) {
-          q[ct_row, ct_col] = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
+          q[ct_row, ct_col]
+            = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
           ct_k += 1;
         }
       }
@@ -327,7 +329,8 @@ generated quantities {
       int ct_k = 1;
       for (ct_col in 1 : N) {
         for (ct_row in 1 : 2) {
-          q[ct_row, ct_col] = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
+          q[ct_row, ct_col]
+            = to_complex(ct_parts[1, ct_k], ct_parts[2, ct_k]);
           ct_k += 1;
         }
       }

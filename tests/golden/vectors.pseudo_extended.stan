@@ -7,7 +7,8 @@
 // delta = log q - log p,
 //
 //   log p(z_1, ..., z_N, u) = log((1 / N) sum_i w_i)
-//                 + sum_i (log q(z_i) - beta_i delta_i + log g(beta_i) - b(beta_i))
+//                 + sum_i (log q(z_i) - beta_i delta_i)
+//                 + sum_i (log g(beta_i) - b(beta_i))
 //                 + sum_i (log beta_i + log(1 - beta_i)) + constant,
 //   log w_i = -(1 - beta_i) delta_i + b(beta_i),
 //
@@ -282,13 +283,15 @@ generated quantities {
     }
     cut = ct_ordered(ct_x[ct_at_cut : ct_at_scale - 1]);
     scale = ct_positive_ordered(ct_x[ct_at_scale : ct_at_weight - 1]);
-    weight = softmax(ct_sum_to_zero(ct_x[ct_at_weight : ct_at_direction - 1]));
+    weight
+      = softmax(ct_sum_to_zero(ct_x[ct_at_weight : ct_at_direction - 1]));
     direction = ct_unit_vector(ct_x[ct_at_direction : ct_at_effect - 1]);
     effect = ct_sum_to_zero(ct_x[ct_at_effect : ct_at_rows - 1]);
     {
       int ct_p = ct_at_rows;
       for (ct_i1 in 1 : 2) {
-        rows[ct_i1] = softmax(ct_sum_to_zero(ct_x[ct_p : ct_p + (K + 1) - 2]));
+        rows[ct_i1]
+          = softmax(ct_sum_to_zero(ct_x[ct_p : ct_p + (K + 1) - 2]));
         ct_p += (K + 1) - 1;
       }
     }
