@@ -167,7 +167,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         with one_blas_thread():
             tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
             survey = self.provenance.get("survey")
-            modes = surveyed_checks(self.mode_columns, self.lost_remedy, survey)
+            modes = surveyed_checks(self.pilot_columns, self.lost_remedy, survey)
             checks = *self._program_checks(), *self._checks(), *modes, *tails, *self._beyond()
             return Checks(centred_first(meaningful(checks), self.data))
 
