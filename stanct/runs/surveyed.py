@@ -258,7 +258,7 @@ class Surveyed:
 
     @property
     def _several_modes(self) -> bool:
-        return self._placed is not None and modes_of(self._placed[0]).max() > 0
+        return self._placed is not None and bool(modes_of(self._placed[0]).any())
 
     def _inside(self, by: str | None) -> dict[int, Array] | None:
         """Which of `rows` each mode has, by its number, for a summary by ``"mode"``."""
