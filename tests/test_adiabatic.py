@@ -15,7 +15,7 @@ from sampled import sampled
 
 from stanct import Adiabatic, FunctionDensity, FunctionTarget, GaussianBase, kernels, load, temper
 from stanct.common.errors import SamplingError, StanctError
-from stanct.estimates.modes import mode_columns
+from stanct.estimates.modes import mode_columns, mode_shares
 from stanct.kernels import Flow, make_problem, make_scratch
 from stanct.runs.adiabatic import AdiabaticRun
 from stanct.samplers import adiabatic
@@ -375,8 +375,9 @@ def test_lost_trajectories_belong_to_no_mode() -> None:
     survey = {"place": [[0.0], [9.0]], "spread": [[1.0], [1.0]], "log_evidence": [2.0, 2.0]}
     x = np.array([[[0.0], [9.0], [np.nan], [0.0]], [[9.0], [np.inf], [0.0], [9.0]]])
     log_weights = np.where(np.isfinite(x[..., 0]), 0.0, -np.inf)
-    table = mode_columns(survey, x, lambda z: z, log_weights, None)
+    share, pilots = mode_shares(survey, x, np.asarray, log_weights), np.full(2, 2.0)
+    table = mode_columns(share, pilots, log_weights, None)
     assert table["weight"] == pytest.approx([0.5, 0.5])
     assert table["pilot_weight"] == pytest.approx([0.5, 0.5])
     none_of_a_chain = np.where([[True], [False]], log_weights, -np.inf)
-    assert mode_columns(survey, x, lambda z: z, none_of_a_chain, None)["chains"].tolist() == [1, 1]
+    assert mode_columns(share, pilots, none_of_a_chain, None)["chains"].tolist() == [1, 1]

@@ -22,7 +22,7 @@ from stanct.bases.local import LocalFit
 from stanct.bases.loop import Recipe
 from stanct.bases.search import Search
 from stanct.estimates.digits import log_z_in_words
-from stanct.estimates.modes import mode_columns
+from stanct.estimates.modes import mode_columns, mode_shares
 from stanct.estimates.path import Evidence
 from stanct.estimates.weighted import least_effective
 from stanct.pages.report import searched
@@ -466,7 +466,9 @@ def test_known_modes_may_hold_little_of_the_mass(rng: np.random.Generator) -> No
 
     def pilots(log_z: float, error: float) -> list[float]:
         evidence = Evidence(log_z, error, "", error, error, 9.0, 0.1, (0.0, 0.0))
-        table = mode_columns(survey, x, lambda z: z, np.zeros(x.shape[:2]), evidence)
+        even = np.zeros(x.shape[:2])
+        share = mode_shares(survey, x, np.asarray, even)
+        table = mode_columns(share, np.array(survey["log_evidence"]), even, evidence)
         return table["pilot_weight"].tolist()
 
     assert pilots(2 + np.log(20), 0.0) == pytest.approx([0.05, 0.05])

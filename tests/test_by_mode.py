@@ -74,7 +74,7 @@ def test_errors_of_weights_count_tours() -> None:
     halves = dataclasses.replace(run, provenance={**run.provenance, "survey": survey})
     share = mode_shares(survey, run.z, run.base.unwhiten, run.target_log_weights)[..., 0]
     own, alone = run.expect(lambda _: share), expectation(share, run.target_log_weights, 1.0)
-    assert halves.modes["std_error"][1] == pytest.approx(float(own.std_error), rel=1e-6)
+    assert halves.pilot_columns["std_error"][0] == pytest.approx(float(own.std_error), rel=1e-6)
     assert own.std_error > alone.std_error
 
 
@@ -156,6 +156,41 @@ def test_scalars_in_which_optima_differ() -> None:
     assert not _differs(np.array([0.30]), values, zeros)
     narrow = np.where(np.abs(values) < 0.005, 0.0, -np.inf)
     assert _differs(np.array([0.30, 0.31]), values, narrow)
+
+
+def test_wide_mass_around_a_mode_counts_with_it() -> None:
+    """In the table, for each draw, and in the evidence; its check looks at each part alone."""
+    run = weighted_run(1)
+    parts = {"place": [[5.0], [-5.0], [5.2]], "spread": [[0.5], [1.0], [1.5]]}
+    survey = {**SURVEY, **parts, "log_evidence": [-1.5, -1.0, -1.0], "owner": [0, 1, 0]}
+    wide = dataclasses.replace(run, provenance={**run.provenance, "survey": survey})
+    x, table = run.variables["x"], wide.modes
+    assert table is not None and len(table) == 2  # the heaviest first, with what is around it
+    assert np.array_equal(wide.mode_of_draws, np.where(x > 0, 1, 2))
+    assert table["weight"].to_numpy() == pytest.approx([0.2, 0.8], abs=0.1)
+    assert table["weight"].sum() == pytest.approx(1)
+    weights = np.exp(run.log_weights) / np.exp(run.log_weights).sum()
+    assert table["weight"][1] == pytest.approx(weights[x > 0].sum())
+    masses = np.logaddexp(-1.5, -1.0), -1.0
+    assert wide.mode_columns["pilot_log_z"] == pytest.approx(masses)
+    assert wide.pilot_columns["mode"].tolist() == [1, 2, 1]
+    # The spike is lost where all draws lie in the wide mass around it.
+    apart = {"spread": [[1e-9], [1.0], [1.5]], "log_evidence": [0.0, 0.0, -1.0]}
+    lost = dataclasses.replace(run, provenance={**run.provenance, "survey": survey | apart})
+    (told,) = (one for one in lost.diagnostics if one.name == "modes")
+    assert not told.passed and "A part of mode 1 has 0" in told.message
+    assert "2 modes known" in told.message
+
+
+def test_weights_are_those_of_the_draws_of_a_mode() -> None:
+    """Also where modes overlap."""
+    run = weighted_run(1)
+    near = {"place": [[-5.0], [-4.0], [5.0]], "spread": [[1.0], [1.0], [0.5]]}
+    survey = {**SURVEY, **near}
+    over = dataclasses.replace(run, provenance={**run.provenance, "survey": survey})
+    weights = np.exp(run.log_weights) / np.exp(run.log_weights).sum()
+    shares = [weights[over.mode_of_draws == mode].sum() for mode in (1, 2, 3)]
+    assert over.modes["weight"].to_numpy() == pytest.approx(shares)
 
 
 def test_who_knows_no_modes_says_so() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import LONG, ROOT
-from targets import SKEWED
+from targets import SKEWED, TWO_MODES
 
 import stanct
 from stanct.cli import commands
@@ -69,6 +69,34 @@ def test_evidence_json(
     assert np.mean(r < row["q25"]) == pytest.approx(0.25, abs=0.06)
     assert np.mean(r < row["q75"]) == pytest.approx(0.75, abs=0.06)
     assert found["posterior"]["r"]["mean"] == pytest.approx(row["mean"])
+    assert main(["draws", str(save), "--names", "r", "--weighted", "--quiet"]) == 0
+    every = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert len(every) == found["chains"] * found["draws"]
+    assert every["weight__"].sum() == pytest.approx(1)
+    assert (every["r"] * every["weight__"]).sum() == pytest.approx(found["posterior"]["r"]["mean"])
+    assert main(["draws", str(save), "--weighted", "--draws", "9"]) == 1
+    assert "their number cannot be chosen" in capsys.readouterr().err
+    assert main(["draws", str(save), "--names", "r", "--draws", "10000"]) == 0
+    assert "40,000 rows are copies of" in capsys.readouterr().err
+
+
+def test_modes_for_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their rows in JSON, and in a summary; `mode__` of the draws agrees with their weights."""
+    program, save = tmp_path / "two.stan", tmp_path / "run"
+    program.write_text(TWO_MODES.source)
+    words = ["evidence", str(program), "--json", "--seed", "1", "--draws", "400", "--quiet"]
+    assert main([*words, "--save", str(save)]) == 0
+    found = json.loads(capsys.readouterr().out)["modes"]
+    assert [row["mode"] for row in found] == [1, 2]
+    assert {"weight", "std_error", "log_z", "log_z_std_error", "x[1]"} < set(found[0])
+    assert found[0]["weight"] == pytest.approx(0.7, abs=5 * found[0]["std_error"])
+    assert main(["draws", str(save), "--weighted", "--quiet"]) == 0
+    every = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    weights = every.groupby("mode__")["weight__"].sum()
+    assert weights.to_numpy() == pytest.approx([row["weight"] for row in found])
+    assert main(["summary", str(save), "--by", "mode", "--quiet"]) == 0
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out), index_col=["mode", "name"])
+    assert table["mean"][1, "x[1]"] == pytest.approx(found[0]["x[1]"])
 
 
 def test_json_has_null_for_what_it_lacks(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from conftest import target_of
 import stanct
 from stanct.bases.ascents import Counted
 from stanct.bases.components import components
+from stanct.bases.known import Modes, Survey
 from stanct.bases.search import search
 from stanct.targets.program_target import ProgramTarget
 
@@ -74,6 +75,8 @@ def test_a_slab_is_mass_around_its_spike(seed: int, ratio: float) -> None:
     assert found.whole
     np.testing.assert_allclose([fit.log_evidence for fit in found.fits], np.log([0.6, 0.4]))
     assert [fit.around for fit in found.fits] == [False, True]
+    survey = Survey.of(Modes(tuple(found.fits)))
+    assert survey.owner == (0, 0) and survey.around == 1
 
 
 @pytest.mark.parametrize("at", [4.0, 60.0])

@@ -51,6 +51,34 @@ def test_good_data_from_mapping_and_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"w": ["NA", 1]}, r"`w\[1\]` is the text 'NA'(?s:.)*leave missing values out, or declare"),
+        ({"y": ["a", "b"]}, r"the text 'a'(?s:.)*From R: as\.integer\(factor\(x\)\)"),
+        ({"w": ["2024-01-01", "2024-01-02"]}, r"as\.numeric\(date\)"),
+        ({"one": 1}, r"declared with size \[1\](?s:.)*has one number(?s:.)*From R, write I\(one\)"),
+        ({"K": 1.0}, r"real number(?s:.)*in R by as\.integer"),
+        (
+            {"X": [{"a": 1, "b": 2}, {"a": 3, "b": 4}]},
+            r"rows that are objects(?s:.)*as\.matrix\(X\)",
+        ),
+        ({"w": {"a": 1, "b": 2}}, r"an object with names(?s:.)*unlist\(w, use\.names = FALSE\)"),
+        ({"w": {}}, r"an empty object, as R writes NULL(?s:.)*numeric\(0\)"),
+    ],
+)
+def test_data_as_r_writes_them(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    """Each fault has the remedy in R."""
+    program = Program.from_source(SOURCE.replace("}", "vector[1] one; }", 1), path="counts.stan")
+    file = tmp_path / "data.json"
+    file.write_text(json.dumps(GOOD | {"one": [1]} | change))
+    with pytest.raises(DataError, match=words):
+        read_data(file, program)
+    file.write_text(json.dumps([{"y": 1}, {"y": 2}]))
+    with pytest.raises(DataError, match=r"not an object(?s:.)*as\.list\(frame\)"):
+        read_data(file, program)
+
+
+@pytest.mark.parametrize(
     ("change", "line", "words"),
     [
         ({"N": None}, 2, "`N` is declared here, but data does not give it"),

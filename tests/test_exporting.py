@@ -119,6 +119,24 @@ def test_the_script_prints_log_z_and_averages(
         assert numbers(told) == (log_z, error)
 
 
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="there is no R")
+def test_a_nan_of_one_quantity_costs_no_draw(tmp_path: Path) -> None:
+    """Nor does the end of a chain that was killed cost more than its last line."""
+    stanct.temper(SOURCE).export(tmp_path, DATA, "density", seed=1)
+    draws = np.random.default_rng(1).normal(size=(200, 2))
+    rows = [f"{x:.6g},{y:.6g},{'nan' if x < 0 else '1'}" for x, y in draws]
+    text = "\n".join(["# model = m", "lp__,x,q", *rows, "# Elapsed Time: 1 seconds", "#", ""])
+    (tmp_path / "1.csv").write_text(text)
+    (tmp_path / "2.csv").write_text("\n".join(["lp__,x,q", *rows, "0.1,99"]))
+    for files in (["1.csv"], ["2.csv"], ["1.csv", "2.csv"]):
+        done = subprocess.run(["Rscript", "run.R", *files], cwd=tmp_path, capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        told = {row[0]: row[1:] for row in map(str.split, done.stdout.splitlines())}
+        assert float(told["x"][0]) == pytest.approx(draws[:, 1].mean(), rel=1e-3)
+        assert told["q"] == ["NaN", "NA"] or told["q"] == ["NaN", "NaN"]
+        assert "differ in length" not in done.stderr
+
+
 @pytest.mark.parametrize("quantity", [0, 1])
 def test_the_script_says_where_one_draw_dominates(
     exported: Path,

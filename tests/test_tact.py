@@ -384,7 +384,7 @@ def test_a_mode_that_was_hardly_visited_lowers_the_effective_size() -> None:
     rare = replace(found, z=found.base.whiten(x))
     assert effective_size(x[..., 0], method="bulk") > 400
     assert "effective_size" in rare.warnings
-    assert mode_size(rare.mode_columns) < 100 and mode_size(None) == np.inf
+    assert mode_size(rare.pilot_columns) < 100 and mode_size(None) == np.inf
 
 
 def test_functions_need_no_base(tmp_path: Path) -> None:

@@ -347,10 +347,10 @@ def test_what_was_not_searched_is_said() -> None:
     many = searched(replace(blind, provenance={**run.provenance, "survey": survey}))
     assert "1 mode with at least a thousandth of the largest mass" in many
     assert "another such mode is 2.0%, and that it ends at a new one, however light, 40.0%." in many
-    survey |= {"log_evidence": [0.0, -3.0], "around": 1}
+    survey |= {"log_evidence": [0.0, -3.0], "owner": [0, 0]}
     wide = replace(blind, provenance={**run.provenance, "survey": survey})
     assert "found 1 mode with" in searched(wide) and wide.facts()["modes found"] == 1
-    assert "Wide mass around a mode is one more row of run.modes." in searched(wide)
+    assert "Wide mass around a mode counts with it." in searched(wide)
     given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
     assert given.facts() == {"starts of the search": 0}
     assert "No search looked for modes." in given.report()

@@ -122,6 +122,15 @@ class Exported:
         return f"{told} {self.instead}".strip() if told else ""
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """Of what base and bias are made: the user's run, or the seeds of a short one."""
+
+    run: Run | None
+    seeds: Seeds
+    progress: bool
+
+
 def export(
     target: ProgramTarget,
     folder: str | os.PathLike[str],
@@ -130,6 +139,7 @@ def export(
     run: Run | None = None,
     copies: int = 5,
     seed: int | None = None,
+    progress: bool = True,
 ) -> Path:
     """Write a generated program with all that CmdStan needs; see `TemperedModel.export`."""
     kind = usual_kind(target.program) if kind is None else kind
@@ -142,38 +152,35 @@ def export(
         own = target_of(run, target)
         assert isinstance(own, ProgramTarget)
         target = own
-    made = _MAKERS[kind](target, kind, run, copies, seeds)
+    fit = _Fit(run, seeds, progress)
+    made = _MAKERS[kind](target, kind, fit, copies)
     if made.doubt:
-        made = replace(made, instead=_instead(target, made.target, kind, seeds))
+        made = replace(made, instead=_instead(target, made.target, kind, replace(fit, run=None)))
         warnings.warn(made.doubt, stacklevel=3)
     _write(path, made, kind)
     return path
 
 
-def _instead(target: ProgramTarget, sampled: ProgramTarget, kind: str, seeds: Seeds) -> str:
+def _instead(target: ProgramTarget, sampled: ProgramTarget, kind: str, fit: _Fit) -> str:
     """What promises more than a kind of which a short run, in this form, had failures."""
     if kind == "prior_likelihood" and target.program.ends is None and sampled.written_centred:
         return _NON_CENTRED
     if kind != "joint" and target.program.ends is None:
-        other = _from_base(target, "joint", None, 1, seeds)
+        other = _from_base(target, "joint", fit, 1)
         if not other.doubt:
             return f'The kind "joint" promises an error of {other.error:.2g}.'
     return "stanct itself samples the program by its default method."
 
 
-def _plain(
-    target: ProgramTarget, kind: str, run: Run | None, copies: int, seeds: Seeds
-) -> Exported:
+def _plain(target: ProgramTarget, kind: str, fit: _Fit, copies: int) -> Exported:
     """The kinds that need neither base nor bias."""
     weight = {"weight": 1.0} if kind == "weighted" else {}
     return Exported(target, recipe(target, kind, **weight))
 
 
-def _from_base(
-    target: ProgramTarget, kind: str, run: Run | None, copies: int, seeds: Seeds
-) -> Exported:
+def _from_base(target: ProgramTarget, kind: str, fit: _Fit, copies: int) -> Exported:
     """The kinds whose path begins at a base."""
-    fitted = _fitted(target, run, seeds)
+    fitted, seeds = _fitted(target, fit), fit.seeds
     target, base = _form_of(target, fitted), fitted.base.dense()
     course = fitted.estimator.course(beta_grid(101))
     bias = course.coarse_bias() if kind == "joint" else prior_by_speed(course)
@@ -192,7 +199,7 @@ def _from_base(
     why = why if share < 1 else ""
     return Exported(
         target, program, inits, math.log(share), why, 0.0, *found, _failed(fitted),
-        survey=_surveyed(fitted, run),
+        survey=_surveyed(fitted, fit.run),
     )  # fmt: skip
 
 
@@ -228,22 +235,24 @@ def _promise(run: CoupledRun) -> tuple[bool, float]:
     return TAIL in _failed(run), _enough(run, run.estimator)[1]
 
 
-def _fitted(target: ProgramTarget, run: Run | None, seeds: Seeds) -> TemperedRun:
+def _fitted(target: ProgramTarget, fit: _Fit) -> TemperedRun:
     """The run itself if its path begins at a Gaussian, or a short one from its moments."""
+    run = fit.run
     if isinstance(run, TemperedRun) and run.base.is_gaussian and isinstance(run.bias, Bias):
         return run
-    return sample(target, Joint(atom=0.0), **_options(run, seeds))
+    return sample(target, Joint(atom=0.0), **_options(fit))
 
 
-def _options(run: Run | None, seeds: Seeds) -> dict[str, Any]:
+def _options(fit: _Fit) -> dict[str, Any]:
     """Options of the run that fits base and bias."""
+    run = fit.run
     options = {
         "chains": CHAINS,
         "draws": PILOT_DRAWS,
         "warmup": PILOT_WARMUP,
-        "seed": seeds.seed,
+        "seed": fit.seeds.seed,
         "engine": "embedded",
-        "progress": False,
+        "progress": fit.progress,
     }
     if run is None:
         return options
@@ -265,16 +274,14 @@ def _form_of(target: ProgramTarget, run: Run) -> ProgramTarget:
     return target.in_form(set(run.provenance["reparametrised"]) - set(target.reparametrised))
 
 
-def _coupled(
-    target: ProgramTarget, kind: str, run: Run | None, copies: int, seeds: Seeds
-) -> Exported:
+def _coupled(target: ProgramTarget, kind: str, fit: _Fit, copies: int) -> Exported:
     """The kinds without a base: from the prior, and the extended Hamiltonian."""
     from_prior = kind == "prior_likelihood"
-    own = Joint(path="prior") if from_prior else ExtendedHamiltonian()
+    own, run = Joint(path="prior") if from_prior else ExtendedHamiltonian(), fit.run
     if isinstance(run, CoupledRun) and run.method == own.name:
         fitted = run
     else:
-        options = _options(run, seeds)
+        options = _options(fit)
         fitted = sample(target, own, **options)
         if not from_prior and "base" not in options and _promise(fitted) > (False, MOST_ERROR):
             # Of several modes, that of ADVI may have too small a share.

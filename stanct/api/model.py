@@ -143,6 +143,7 @@ class TemperedModel:
         run: Run | None = None,
         copies: int = 5,
         seed: int | None = None,
+        progress: bool = True,
     ) -> Path:
         """Write a folder with which CmdStan samples a generated program without stanct.
 
@@ -166,6 +167,8 @@ class TemperedModel:
             Number of copies in ``"pseudo_extended"``.
         seed
             Seed of that run and of the initial values; a fresh one by default.
+        progress
+            Whether to show that run's progress on stderr.
 
         Returns
         -------
@@ -179,7 +182,8 @@ class TemperedModel:
         ProgramError
             The program has no form of this kind.
         """
-        return export(self.target(data), folder, kind, run=run, copies=copies, seed=seed)
+        how = {"run": run, "copies": copies, "seed": seed, "progress": progress}
+        return export(self.target(data), folder, kind, **how)
 
     def target(self, data: DataSource = None) -> ProgramTarget:
         """The program joined with data, which are checked: see `stanct.targets.data.read_data`."""

@@ -87,8 +87,6 @@ class Sought:
     settled
         Whether the last look of theirs found hardly any mass that was new, and all looks together
         nearly all that was known; None where there was no look.
-    around
-        How many of the measured modes are wide mass around another, where no ascent ends.
     named
         How many components of mixtures that the program names were followed.
     whole
@@ -105,7 +103,6 @@ class Sought:
     again: int | None = None
     particles: int = 0
     settled: bool | None = None
-    around: int = 0
     named: int = 0
     whole: bool = False
 
@@ -170,18 +167,21 @@ class Optima:
 
 @dataclass(frozen=True)
 class Survey:
-    """The modes that a search found and pilots measured, K of them, best first.
+    """The modes that a search found and pilots measured, as K Gaussians, best first.
 
     Attributes
     ----------
     place, spread : shape (K, D)
-        Means and standard deviations of the modes, unconstrained.
+        Means and standard deviations of the Gaussians, unconstrained.
     log_evidence : shape (K,)
         Their log masses, natural log, with errors of about a tenth.
     sought
         What is known of others.
     optima
         Where ascents ended, of which a mode may enclose several.
+    owner
+        For each Gaussian, the place among them of that of its mode, where some are wide mass around
+        others; empty where each is a mode.
     """
 
     place: Array
@@ -189,16 +189,27 @@ class Survey:
     log_evidence: Array
     sought: Sought
     optima: Optima | None = None
+    owner: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, modes: Modes) -> Survey:
         """The survey of these modes."""
-        return cls(
-            np.array([fit.mean for fit in modes.fits]),
-            np.array([np.sqrt(np.diag(fit.covariance)) for fit in modes.fits]),
-            np.array([fit.log_evidence for fit in modes.fits]),
-            modes.sought,
-        )
+        place = np.array([fit.mean for fit in modes.fits])
+        spread = np.array([np.sqrt(np.diag(fit.covariance)) for fit in modes.fits])
+        wide = np.array([fit.around for fit in modes.fits])
+        owner: tuple[int, ...] = ()
+        if wide.any() and not wide.all():
+            # The centre that is nearest by the width of the mass around it.
+            away = np.square((place[:, None] - place) / spread[:, None]).sum(axis=-1)
+            nearest = np.where(wide, np.inf, away).argmin(axis=1)
+            owner = tuple(np.where(wide, nearest, np.arange(wide.size)).tolist())
+        log_evidence = np.array([fit.log_evidence for fit in modes.fits])
+        return cls(place, spread, log_evidence, modes.sought, owner=owner)
+
+    @property
+    def around(self) -> int:
+        """How many of the Gaussians are wide mass around a mode."""
+        return len(self.owner) - len(set(self.owner))
 
     def record(self) -> dict[str, Any]:
         """The survey for provenance, JSON values only."""
@@ -208,4 +219,4 @@ class Survey:
                 name: value.tolist() if isinstance(value, np.ndarray) else value
                 for name, value in asdict(self.optima).items()
             }
-        return own | asdict(self.sought)
+        return own | {"owner": list(self.owner)} | asdict(self.sought)

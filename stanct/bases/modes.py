@@ -316,7 +316,6 @@ class Pilots(Maker):
                 unseen=unseen, starts=looked.ascents, radius=looked.radius, finest=looked.finest,
                 complete=likely and all_measured, unseen_of_any=looked.unseen, again=looked.again,
                 particles=looked.particles, settled=settled, named=looked.named, whole=looked.whole,
-                around=min(sum(fit.around for fit in fits), len(fits) - 1),
             ),
         )  # fmt: skip
 

@@ -59,8 +59,8 @@ _COMMANDS = {
     ),
     "draws": (
         "write the draws of a saved run as CSV",
-        "Write equally weighted draws of the saved RUN as CSV, with columns such as beta[1]: to "
-        "stdout, or to a file.",
+        "Write equally weighted draws of the saved RUN as CSV, or with --weighted all draws with "
+        "their weights; columns such as beta[1]: to stdout, or to a file.",
     ),
     "summary": (
         "write the posterior summary of a saved run as CSV",
@@ -335,6 +335,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--run", dest="run_folder", metavar="RUN")
     _add(parser, "--copies", type=int, default=5)
     _add(parser, "--seed", type=int)
+    _flags(parser, "--quiet")
     parser.set_defaults(run=_command("export_program"))
 
 
@@ -409,7 +410,10 @@ def _draws(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--names", nargs="+", metavar="NAME", help="default: all variables")
     told = "equally weighted draws of each chain (default: a quarter of those of the run)"
     _add(parser, "--draws", type=int, metavar="N", help=told)
+    told = "all draws of the run, as they are, and their weights in the column weight__"
+    _add(parser, "--weighted", action="store_true", help=told)
     _add(parser, "--out", metavar="FILE", help="default: stdout")
+    _flags(parser, "--quiet")
     parser.set_defaults(run=_command("write_draws"))
 
 
@@ -418,7 +422,9 @@ def _summary(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--names", nargs="+", metavar="NAME", help="default: all variables")
     told = "probability of the central interval whose ends are given (default: 0.9)"
     _add(parser, "--prob", type=float, default=0.9, metavar="P", help=told)
+    _add(parser, "--by", choices=("mode",), help="a summary of each mode alone")
     _add(parser, "--out", metavar="FILE", help="default: stdout")
+    _flags(parser, "--quiet")
     parser.set_defaults(run=_command("write_summary"))
 
 

@@ -30,7 +30,7 @@ from stanct.runs import comparison
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
 from stanct.runs.run import Run
-from stanct.runs.screen import posterior_rows, screen
+from stanct.runs.screen import mode_rows, posterior_rows, screen
 from stanct.runs.storage import check_save_folder
 from stanct.runs.verdicts import failures
 from stanct.samplers._method import Method
@@ -185,7 +185,13 @@ def export_program(options: argparse.Namespace) -> int:
     data = _given(options.data)
     run = None if options.run_folder is None else load(options.run_folder)
     folder = model.export(
-        options.out, data, options.kind, run=run, copies=options.copies, seed=options.seed
+        options.out,
+        data,
+        options.kind,
+        run=run,
+        copies=options.copies,
+        seed=options.seed,
+        progress=not options.quiet,
     )
     say(str(folder))
     return 0
@@ -302,6 +308,7 @@ def _record(run: Run) -> dict[str, Any]:
         "steps": run.provenance.get("steps", []),
         "confirmed": run.provenance.get("confirmed"),
         "posterior": posterior_rows(run) if run.has_posterior else None,
+        "modes": mode_rows(run) if run.has_posterior else None,
     }
     return {name: _in_json(value) for name, value in record.items()}
 
@@ -361,15 +368,21 @@ def report_run(options: argparse.Namespace) -> int:
 
 
 def write_draws(options: argparse.Namespace) -> int:
-    """Write the equally weighted draws of a saved run as CSV."""
-    table = load(options.run_folder).draws_pd(options.names, draws=options.draws)
+    """Write the draws of a saved run as CSV."""
+    run = load(options.run_folder)
+    table = run.draws_pd(options.names, draws=options.draws, weighted=options.weighted)
+    if len(table) > (made := run.target_log_weights.size):
+        said = f"the {len(table):,} rows are copies of {made:,} draws."
+        say(f"Note, {said} --weighted writes each once.", sys.stderr)
     return _write_table(table.to_csv(index=False), options.out)
 
 
 def write_summary(options: argparse.Namespace) -> int:
     """Write the posterior summary of a saved run as CSV."""
-    table = load(options.run_folder).summary(options.names, prob=options.prob)
-    return _write_table(table.to_csv(index_label="name"), options.out)
+    run = load(options.run_folder)
+    table = run.summary(options.names, prob=options.prob, by=options.by)
+    label = "name" if options.by is None else [options.by, "name"]
+    return _write_table(table.to_csv(index_label=label), options.out)
 
 
 def _write_table(text: str, file: str | None) -> int:

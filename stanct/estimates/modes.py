@@ -19,10 +19,10 @@ FEWEST, EMPTY = 100, 0.02
 def mode_shares(
     survey: Mapping[str, Any], z: Array, unwhiten: Callable[[Array], Array], log_weights: Array
 ) -> Array:
-    """The share of each draw that belongs to each mode, shape (chains, draws, modes).
+    """The share of each draw that belongs to each Gaussian, shape (chains, draws, K).
 
-    A draw belongs to the modes in proportion to their pilots' Gaussians, with independent
-    coordinates, times their evidences. Draws far from all belong to the nearest. z, shape (chains,
+    A draw belongs to them in proportion to the pilots' Gaussians, with independent coordinates,
+    times their evidences. Draws far from all belong to the nearest. z, shape (chains,
     draws, D), are whitened draws, and their log weights at β = 1 are −∞ where they do not count and
     may have no finite place. `survey` is the record of `Survey` in a run's provenance.
     """
@@ -41,19 +41,52 @@ def mode_shares(
     return np.exp(logs - np.asarray(log_sum_exp(logs, axis=-1))[..., None])
 
 
+def modes_of(survey: Mapping[str, Any]) -> Array:
+    """The mode, from 0, of each of a survey's Gaussians, shape (K,): heaviest mode first.
+
+    Wide mass around a mode counts with it.
+    """
+    pilots = np.array(survey["log_evidence"])
+    # Runs that an earlier version saved do not tell whose wide mass it is.
+    _, own = np.unique(survey.get("owner") or np.arange(pilots.size), return_inverse=True)
+    if own.max() + 1 == pilots.size:
+        return own
+    order = np.argsort(-_joined(pilots, own), kind="stable")
+    return order.argsort()[own]
+
+
+def masses_of(survey: Mapping[str, Any]) -> Array:
+    """Log masses of the modes by their pilots, shape (modes,), natural logs."""
+    return _joined(np.array(survey["log_evidence"]), modes_of(survey))
+
+
+def _joined(log_masses: Array, mode: Array) -> Array:
+    total = np.full(mode.max() + 1, -np.inf)
+    np.logaddexp.at(total, mode, log_masses)
+    return total
+
+
+def likeliest(survey: Mapping[str, Any], share: Array) -> Array:
+    """The mode, from 0, to which each draw most likely belongs, by its shares of Gaussians."""
+    mode = modes_of(survey)
+    if mode.max() + 1 == mode.size:
+        return share.argmax(axis=-1)
+    return (share @ (mode[:, None] == np.arange(mode.max() + 1))).argmax(axis=-1)
+
+
 def mode_columns(
-    survey: Mapping[str, Any],
-    z: Array,
-    unwhiten: Callable[[Array], Array],
+    share: Array,
+    pilots: Array,
     log_weights: Array,
     evidence: Evidence | None,
     copies: int = 1,
     *,
     tours: Tours | None = None,
 ) -> dict[str, Array]:
-    """Weights and local evidences of the modes, in their order.
+    """Weights and local evidences of modes, in their order.
 
-    The first arguments are `mode_shares`', and the last are `expectation`'s.
+    A mode has its share of each draw, shape (chains, draws, modes), and a log mass by the pilots,
+    shape (modes,). The last arguments are `expectation`'s.
 
     The columns of a table with a row for each mode are `weight` and its `std_error`; `log_z`, the
     log of its mass, and its `log_z_std_error`, both NaN without `evidence`; `pilot_log_z`, the
@@ -61,8 +94,6 @@ def mode_columns(
     by two standard errors; and `chains`, the number of chains with at least a tenth of the mode's
     weight.
     """
-    share = mode_shares(survey, z, unwhiten, log_weights)
-    pilots = np.array(survey["log_evidence"])
     found = expectation(share, log_weights, 1.0, copies, tours=tours)
     weights = np.exp(log_weights - log_weights.max())
     total = np.maximum(weights.sum(axis=1), 1e-300)[:, None]

@@ -419,17 +419,23 @@ def searched_check(known: Mapping[str, Any]) -> Check:
 
 
 def modes_check(modes: Mapping[str, Array], remedy: str) -> Check:
-    """Check that the run kept every mode that its pilots measured."""
+    """Check that the run kept every mode that its pilots measured, and all parts of it.
+
+    `modes` are the columns of its parts, with the number of the `mode` of each.
+    """
     weight, error, pilots = (
         np.asarray(modes[name], float) for name in ("weight", "std_error", "pilot_weight")
     )
     worthy = pilots >= min(WORTH, pilots.max())
     ratio = np.where(worthy, (weight + 3 * error) / np.maximum(pilots, WORTH), np.inf)
     worst = int(ratio.argmin())
+    of = np.asarray(modes.get("mode", np.arange(1, weight.size + 1)))
+    mode = int(of[worst])
+    whole = (of == mode).sum() == 1
     return least(
         "modes", ratio[worst], VANISHED,
-        f"Mode {worst + 1} has {percent(weight[worst])} of the weight, and had "
-        f"{percent(pilots[worst])} by the search's rough measure; "
-        f"{counted(weight.size, 'mode')} known.",
+        f"{'Mode' if whole else 'A part of mode'} {mode} has {percent(weight[worst])} of the "
+        f"weight, and had {percent(pilots[worst])} by the search's rough measure; "
+        f"{counted(int(of.max()), 'mode')} known.",
         remedy,
     )  # fmt: skip

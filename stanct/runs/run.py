@@ -16,9 +16,11 @@ from stanct.common.arrays import Array, joined_rows
 from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import inference_data
 from stanct.estimates.averages import Expectation
-from stanct.estimates.naming import Names, listed, place_of, variable
+from stanct.estimates.naming import Names
+from stanct.estimates.weighted import rows_of
 from stanct.path.base import Base
 from stanct.runs.diagnostics import centred_first, tails_check
+from stanct.runs.drawn import Drawn
 from stanct.runs.inference import groups_of
 from stanct.runs.normalised import unchecked
 from stanct.runs.road import Road
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
+class Run(Prompted, Surveyed, Drawn, Reported, Pictured, Extendable, ABC):
     """Draws of a sampler, and the estimates that follow from them.
 
     A run whose method also estimates log Z is an `EvidenceRun`.
@@ -167,7 +169,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         with one_blas_thread():
             tails = tails_check(self.provenance.get("tails", ()), reached, self.method)
             survey = self.provenance.get("survey")
-            modes = surveyed_checks(self.mode_columns, self.lost_remedy, survey)
+            modes = surveyed_checks(self.pilot_columns, self.lost_remedy, survey)
             checks = *self._program_checks(), *self._checks(), *modes, *tails, *self._beyond()
             return Checks(centred_first(meaningful(checks), self.data))
 
@@ -280,7 +282,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         dict
             Variable name to shape (chains, draws, ...). Copies of a draw are adjacent.
         """
-        return weighted.rows_of(self.variables, self.picked(draws, seed))
+        return rows_of(self.variables, self.picked(draws, seed))
 
     def picked(self, draws: int | None, seed: int | None) -> Array:
         """Positions of equally weighted draws among the rows of `variables`, (chains, draws)."""
@@ -350,44 +352,6 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         }
         return inference_data(groups, attributes, data=data, coords=coords, dims=dims)
 
-    def draws_xr(self, names: Names = None, *, draws: int | None = None, seed: int = 0) -> Any:
-        """Equally weighted draws as an xarray ``Dataset``.
-
-        Its dimensions are chain, draw and those of the variables. `draws` and `seed` are those of
-        `to_arviz`, and `names` is that of `summary`.
-        """
-        every = self._equal(self._rows(draws, seed), names)
-        chosen = every if names is None else {n: variable(every, n) for n in listed(names)}
-        group = inference_data({"posterior": chosen}, {})["posterior"]
-        return group.to_dataset() if hasattr(group, "to_dataset") else group
-
-    def draws_pd(
-        self, names: Names = None, *, draws: int | None = None, seed: int = 0
-    ) -> pd.DataFrame:
-        """Equally weighted draws as a DataFrame with columns such as ``b[1,2]``.
-
-        As in CmdStanPy, ``chain__``, ``iter__`` and ``draw__`` count from 1. Where the run knows
-        several modes, so does ``mode__``, the mode of the draw (`mode_of_draws`). `draws` and
-        `seed` are those of `to_arviz`, and `names` is that of `summary`.
-        """
-        rows = self._rows(draws, seed)
-        modes = weighted.rows_of(self._mode_numbers("mode__"), rows)
-        return weighted.frame(self._equal(rows, names), names, modes)
-
-    def _equal(self, rows: Array, names: Names = None) -> dict[str, Array]:
-        """These rows of the variables that the names are of; of all by default."""
-        named = self.variables if names is None else listed(names)
-        needed = {place_of(self.variables, name)[0] for name in named}
-        picked = {name: values for name, values in self.variables.items() if name in needed}
-        return weighted.rows_of(picked, rows)
-
-    def _rows(self, draws: int | None, seed: int) -> Array:
-        """Rows of equal weight: all of them if the weights are equal already."""
-        chains, kept = self.target_log_weights.shape
-        if draws is None and not np.ptp(self.target_log_weights):
-            return np.tile(np.arange(kept), (chains, 1))
-        return self.picked(draws, seed)
-
     def _arviz_groups(
         self,
         draws: int | None,
@@ -400,7 +364,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         statistics = self._sample_statistics() | self._mode_numbers("mode")
         with one_blas_thread():
             found = groups_of(
-                weighted.rows_of(self.variables, rows),
+                rows_of(self.variables, rows),
                 self.unconstrained(rows),
                 self.programs.get("density"),
                 self.data,
@@ -409,7 +373,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
             )
         groups = dict(found.drawn)
         if all(values.shape[:2] == shape for values in statistics.values()):
-            groups["sample_stats"] = weighted.rows_of(statistics, rows)
+            groups["sample_stats"] = rows_of(statistics, rows)
         if np.ptp(self.target_log_weights):
             groups["tempered"] = dict(self.variables)
             groups["tempered_stats"] = statistics
@@ -420,7 +384,7 @@ class Run(Prompted, Surveyed, Reported, Pictured, Extendable, ABC):
         shape = self.target_log_weights.shape
         if self.z.size != np.prod(shape) * self.z.shape[-1]:
             return None
-        z = weighted.rows_of({"z": self.z.reshape(*shape, -1)}, rows)["z"]
+        z = rows_of({"z": self.z.reshape(*shape, -1)}, rows)["z"]
         return z if self.base is None else self.base.unwhiten(z)
 
     @abstractmethod

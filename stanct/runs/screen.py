@@ -146,6 +146,12 @@ def _peaks(run: Run) -> Iterator[str]:
     yield f"\n{said}\n{table}" + (f"\n{note}" if note else "")
 
 
+def mode_rows(run: Run) -> list[dict[str, float]] | None:
+    """The rows of `Run.modes` with the number of each; None where the run knows no modes."""
+    found = run.modes
+    return None if found is None else found.reset_index().to_dict("records")
+
+
 def posterior_rows(run: Run) -> dict[str, dict[str, float]]:
     """The rows of `Run.summary` that a reader asks for first, by name."""
     own = run.provenance.get("parameters", ())

@@ -11,7 +11,14 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError, counted
 from stanct.estimates.averages import expectation, weighted_quantile
-from stanct.estimates.modes import means_by_mode, mode_columns, mode_shares
+from stanct.estimates.modes import (
+    likeliest,
+    masses_of,
+    means_by_mode,
+    mode_columns,
+    mode_shares,
+    modes_of,
+)
 from stanct.estimates.naming import Place, by_interest, label, places_of, variable
 from stanct.estimates.path import Evidence
 from stanct.path.grids import GridsBase
@@ -65,8 +72,9 @@ class Surveyed:
         the mode, and NaN where it has none; ``summary(by="mode")`` has all scalars, with errors. A
         scalar with the name of another column is left out.
 
-        A weight is the share of draws that the mode's Gaussian takes, and not that of a region. Of
-        a region, ``expect(lambda v: v["x"] > 3)`` tells the probability.
+        A weight is the share of the draws that `mode_of_draws` gives the mode. Wide mass around a
+        mode counts with it. Of another region, ``expect(lambda v: v["x"] > 3)`` tells the
+        probability.
 
         A mode may hold several peaks between which short chains move: the column `optima` says how
         many `optima` have a hundredth of its weight or more. A mean is NaN where hardly any
@@ -92,9 +100,8 @@ class Surveyed:
         log, and `seen`, the number of the search's ascents that ended there, 0 where scans around
         modes alone did; and there up to twelve scalars, of these first those in which optima
         differ.
-        Draws belong to optima as they do to modes, by their Gaussians, so that weights are not
-        those of regions: ask `expect` for these. None without a search, or where no ascent ended at
-        an optimum.
+        A draw belongs to the optimum that it is most likely of, by their Gaussians. None without a
+        search, or where no ascent ended at an optimum.
         """
         import pandas as pd
 
@@ -136,15 +143,16 @@ class Surveyed:
         if found is None or self._placed is None:
             return None
         place, log_mass = np.array(found["place"]), np.array(found["log_mass"])
-        shares = mode_shares(self._placed[0], place[None], np.asarray, np.zeros((1, len(place))))
-        _, z, unwhiten, log_weights = self._placed
+        survey, z, unwhiten, log_weights = self._placed
+        shares = mode_shares(survey, place[None], np.asarray, np.zeros((1, len(place))))
         own = mode_shares({**found, "log_evidence": log_mass}, z, unwhiten, log_weights)
-        weight = expectation(own, log_weights, 1, **run.alike)
+        nearest = own.argmax(axis=-1)[..., None] == np.arange(len(place))
+        weight = expectation(nearest.astype(float), log_weights, 1, **run.alike)
         return {
             "place": place,
             "weight": weight.value,
             "std_error": weight.std_error,
-            "mode": shares[0].argmax(axis=-1) + 1,
+            "mode": likeliest(survey, shares)[0] + 1,
             "log_mass": log_mass,
             "seen": np.array(found["seen"]),
         }
@@ -153,9 +161,28 @@ class Surveyed:
     def mode_columns(self) -> dict[str, Array] | None:
         """The columns of `modes` that do not depend on the names of parameters."""
         run: Any = self
+        if self._placed is None or self.mode_of_draws is None:
+            return None
+        masses = masses_of(self._placed[0])
+        own = self.mode_of_draws[..., None] == np.arange(1, masses.size + 1)
+        log_weights = self._placed[-1]
+        return mode_columns(
+            own.astype(float), masses, log_weights, self._mode_evidence, **run.alike
+        )
+
+    @cached_property
+    def pilot_columns(self) -> dict[str, Array] | None:
+        """The same of each Gaussian of the search, and the `mode` that it belongs to, from 1.
+
+        A draw counts for several where they overlap, so that a weight is near the pilot's.
+        """
+        run: Any = self
         if self._placed is None:
             return None
-        return mode_columns(*self._placed, self._mode_evidence, **run.alike)
+        survey, *_, log_weights = self._placed
+        share, pilots = mode_shares(*self._placed), np.array(survey["log_evidence"])
+        found = mode_columns(share, pilots, log_weights, self._mode_evidence, **run.alike)
+        return found | {"mode": modes_of(survey) + 1}
 
     @cached_property
     def mode_means(self) -> dict[str, Array]:
@@ -210,7 +237,7 @@ class Surveyed:
         if self._placed is None:
             return None
         counts = np.isfinite(self._placed[-1])
-        return np.where(counts, mode_shares(*self._placed).argmax(axis=-1) + 1, 0)
+        return np.where(counts, likeliest(self._placed[0], mode_shares(*self._placed)) + 1, 0)
 
     @property
     def _placed(self) -> tuple[Mapping[str, Any], Array, Any, Array] | None:
@@ -231,7 +258,7 @@ class Surveyed:
 
     @property
     def _several_modes(self) -> bool:
-        return self._placed is not None and len(self._placed[0]["log_evidence"]) > 1
+        return self._placed is not None and bool(modes_of(self._placed[0]).any())
 
     def _inside(self, by: str | None) -> dict[int, Array] | None:
         """Which of `rows` each mode has, by its number, for a summary by ``"mode"``."""
@@ -246,7 +273,7 @@ class Surveyed:
             )
         run: Any = self
         numbers = self.mode_of_draws.reshape(run.rows[1].shape)
-        return {k: numbers == k for k in range(1, len(self._placed[0]["log_evidence"]) + 1)}
+        return {k: numbers == k for k in range(1, modes_of(self._placed[0]).max() + 2)}
 
     def _mode_numbers(self, name: str) -> dict[str, Array]:
         """`mode_of_draws` by a name; empty unless several modes are known."""
@@ -257,7 +284,10 @@ class Surveyed:
 def surveyed_checks(
     modes: Mapping[str, Array] | None, remedy: str, survey: Mapping[str, Any] | None
 ) -> tuple[Check, ...]:
-    """Check that a run has lost no mode that its pilots measured, and that a search had an end."""
+    """Check that a run has lost no mode that its pilots measured, and that a search had an end.
+
+    `modes` are a run's `pilot_columns`.
+    """
     if modes is None:
         return ()
     known = survey or {}
@@ -265,7 +295,7 @@ def surveyed_checks(
     if again is not None and again < FOUND_AGAIN:
         return (rough_check(again, known["starts"], known["unseen_of_any"]),)
     if known.get("settled") is False:
-        return (unsettled_check(known["particles"], len(modes["weight"])),)
+        return (unsettled_check(known["particles"], int(modes["mode"].max())),)
     optima = known.get("optima")
     looked = [searched_check(known)] if optima and known["starts"] else []
     return (modes_check(modes, remedy), *looked)
@@ -311,7 +341,7 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     spikes = {"spikes inside a mode are found if narrower by at most": finest}
     light = survey.get("unseen_of_any") or 0.0
     return {
-        "modes found": len(survey["log_evidence"]) - survey.get("around", 0),
+        "modes found": int(modes_of(survey).max()) + 1,
         "starts of the search": survey["starts"],
         "largest radius searched": survey["radius"],
         chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
@@ -336,8 +366,8 @@ def searched(run: Any) -> str:
             f"modes where no parameter tells anything of another{but}. So {each} has a density of "
             "its own, with all of its modes, and their product has all that these make together."
         )
-    around = facts.get("around", 0)  # a run that an earlier version saved has none
-    modes = counted(len(facts["log_evidence"]) - around, "mode")
+    known = int(modes_of(facts).max()) + 1
+    modes = counted(known, "mode")
     if not facts["starts"]:
         return (
             "No ascent of the density ended at a mode, as is common in hierarchies. Chains and "
@@ -354,7 +384,7 @@ def searched(run: Any) -> str:
         "of the largest mass; the chance that one more finds another such mode is "
         f"{chance}{light}. "
         + (_named(facts) if named else "")
-        + ("Wide mass around a mode is one more row of run.modes. " if around else "")
+        + ("Wide mass around a mode counts with it. " * (known < len(facts["log_evidence"])))
         + ("" if facts.get("whole") else _finest(facts.get("finest")))
     ).rstrip()
 

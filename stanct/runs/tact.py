@@ -144,7 +144,7 @@ def _mixing_checks(run: TactRun) -> list[Check]:
     picked = np.unique(np.linspace(0, dimension - 1, MOST_COORDINATES).astype(int))
     rate = max(r_hat(run.z[..., k]) for k in picked)
     size = min(effective_size(run.z[..., k], method="bulk") for k in picked)
-    size = min(size, mode_size(run.mode_columns))
+    size = min(size, mode_size(run.pilot_columns))
     steps, rejected, resets = run.counts.sum(axis=0)
     return [
         check("r_hat", rate, 1.05, not rate > 1.05,

@@ -38,7 +38,7 @@ _INSIDE = {
     "rao_blackwell_curve", "rao_blackwell_evidence", "rows", "remedy", "running_cost",
     "running_log_z", "shows", "smooth_bias", "standardised", "statistics", "stored",
     "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z", "count_evidence",
-    "bias", "counts", "island", "mode_columns", "mode_means",
+    "bias", "counts", "island", "mode_columns", "mode_means", "pilot_columns",
     "picked", "unconstrained", "optima_columns", "alike", "pictures",
 }  # fmt: skip
 

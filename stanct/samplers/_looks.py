@@ -85,6 +85,7 @@ def further(
     """Return how many more draws each chain makes after `made`, by a draft of their run."""
     if precision.target_se is None:
         return precision.more(made, math.nan, ())
+    bar.note("are these enough?")
     run = draft()
     evidence = run.bare_evidence
     failed: tuple[str, ...] = ()
@@ -92,6 +93,6 @@ def further(
         # Those say that a small error is not to be believed. More draws mend none of the others.
         failed = tuple(c.name for c in failures(run.diagnostics) if c.kind.mended_by == "draws")
     ahead = precision.more(made, evidence.std_error, failed)
-    bar.expect(job.chains * round(min(precision.expected, precision.limit)))
+    bar.expect(job.chains * max(made + ahead, round(min(precision.expected, precision.limit))))
     bar.note(f"log Z {evidence.log_z:.2f} ± {evidence.std_error:.2g}")
     return ahead

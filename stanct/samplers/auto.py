@@ -325,7 +325,7 @@ def _modes(survey: Survey) -> str:
     log_mass = survey.log_evidence
     share = 100 * np.exp(log_mass - log_sum_exp(log_mass))
     known = " : ".join(f"{one:.0f}" if one >= 0.5 else "<1" for one in share[:NAMED])
-    around = survey.sought.around
+    around = survey.around
     count = counted(len(share) - around, "mode")
     wide = f" and wide mass around {'it' if count == '1 mode' else 'them'}" if around else ""
     return f"{count}{wide} ({known}{' …' if len(share) > NAMED else ''})"

@@ -222,10 +222,12 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
             remedy="Write the data as one JSON object, variable name to value.",
         ) from cause
     if not isinstance(loaded, dict):
+        frame = isinstance(loaded, list) and any(isinstance(row, dict) for row in loaded)
         raise DataError(
             f"The file holds a JSON {type(loaded).__name__}, not an object.",
             path=str(path),
-            remedy='Write {"N": 3, "y": [1, 2, 3]}.',
+            remedy='Write {"N": 3, "y": [1, 2, 3]}.'
+            + " From R: c(list(N = nrow(frame)), as.list(frame))." * frame,
         )
     return text, loaded
 
@@ -282,6 +284,7 @@ class _Check:
         try:
             array = np.asarray(value, dtype=float)
         except (TypeError, ValueError):
+            self._named(value)
             found = ragged(value)
             where = ""
             if found is not None:
@@ -305,6 +308,19 @@ class _Check:
                 f"{words} the declared {side} bound {limit:g}.",
                 f"Correct {origin} or the bound.",
             )
+
+    def _named(self, value: Any) -> None:
+        """Refuse objects, as which R writes data frames, lists with names, and NULL."""
+        name, it = self.declaration.name, f"`{self.declaration.name}` of {self.origin}"
+        if value == {}:
+            told = f"{it} is an empty object, as R writes NULL."
+            raise self._error(told, "Write numbers, or [] for none: in R numeric(0).")
+        if isinstance(value, dict):
+            told = f"{it} is an object with names, and no array of numbers."
+            raise self._error(told, f"Write [1, 2]: from R, unlist({name}, use.names = FALSE).")
+        if isinstance(value, list) and any(isinstance(row, dict) for row in value):
+            told = f"{it} has rows that are objects, as R writes data frames."
+            raise self._error(told, f"Write rows of numbers: from R, as.matrix({name}).")
 
     def _error(self, message: str, remedy: str) -> DataError:
         return error_at(self.declaration, self.program, message, remedy)
@@ -333,7 +349,8 @@ class _Check:
         raise self._error(
             f"`{_first(self.declaration.name, wrong)}` is declared int, but {self.origin} has "
             f"{number}, which Stan reads as a real number.",
-            f"Write {int(number)}: in Python by int(...), or by .astype(int) of an array.",
+            f"Write {int(number)}: in Python by int(...), or by .astype(int) of an array, in R by "
+            "as.integer(...).",
         )
 
     def _shape(self, array: np.ndarray, known: Mapping[str, Any]) -> None:
@@ -354,12 +371,14 @@ class _Check:
             for text, size in zip(written, expected, strict=True)
         )
         shape = " x ".join(str(n) for n in array.shape)
-        boxed = array.shape == (1,) and not expected
+        of_r = _BOXED if array.shape == (1,) and not expected else ""
+        if not array.ndim and expected == [1]:
+            of_r = f" From R, write I({declared.name})."
         raise self._error(
             f"`{declared.name}` is declared with "
             f"{f'size [{wanted}]' if expected else 'no size (one number)'}, but {self.origin} has "
             f"{f'an array of {shape}' if array.ndim else 'one number'}.",
-            f"Correct {self.origin} or the sizes that the declaration uses.{_BOXED * boxed}",
+            f"Correct {self.origin} or the sizes that the declaration uses.{of_r}",
         )
 
 

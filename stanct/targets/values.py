@@ -12,6 +12,7 @@ import numpy as np
 from stanct.common.errors import shortened
 
 _FINITE = "Data are finite numbers: leave missing values out, or declare them as parameters."
+_NUMBER = "Write a number. From R: as.integer(factor(x)), as.numeric(date)."
 _SCALARS = (bool, int, float, np.number, np.bool_)
 _STRANGE: tuple[Any, ...] = (
     np.timedelta64,
@@ -127,7 +128,9 @@ def _faults_of_one(value: Any, index: Index, complex_too: bool) -> Iterator[Faul
     if not math.isfinite(number):
         yield Fault(index, "NaN" if number != number else "infinite", _FINITE)
     elif isinstance(value, str):
-        yield Fault(index, f"the text {shortened(str(value), 40)!r}", "Write a number.")
+        # R's jsonlite writes so what is missing.
+        remedy = _FINITE if value == "NA" else _NUMBER
+        yield Fault(index, f"the text {shortened(str(value), 40)!r}", remedy)
 
 
 def _length(value: Any) -> str:
