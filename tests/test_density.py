@@ -142,6 +142,20 @@ def test_points_that_take_long_are_shared_out_among_threads(
     assert own.log_densities(points[:0]).shape == (0,)
 
 
+def test_a_further_call_does_not_look_for_machine_code(
+    density: Density, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take half a millisecond each time, in which no other thread gets on."""
+    points = np.zeros((3, density.dimension))
+    calls = [density.log_densities, density.log_density_gradients, density.there_and_back]
+    for call in calls:
+        call(points)
+    for name in ("gradients_at", "densities_at", "variables_at"):
+        monkeypatch.setattr(getattr(densities, name), "compile", None)
+    for call in calls:
+        call(points)
+
+
 def test_compiled_code_calls_the_address(density: Density) -> None:
     """numba calls the C function without the interpreter, as compiled kernels will."""
     signature = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool,

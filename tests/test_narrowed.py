@@ -14,7 +14,7 @@ from stanct.bases.search import ascents_from
 from stanct.common.arrays import Array
 from stanct.path.base import base_from_arrays
 from stanct.path.conditional import Slices
-from stanct.path.narrowed import Frame, frame_of, narrowed
+from stanct.path.narrowed import Frame, _nystroem, frame_of, narrowed
 from stanct.path.nested import NestedLowRank
 
 PROCESS = """
@@ -94,6 +94,26 @@ def test_a_slice_without_a_top_has_no_mass() -> None:
     assert found.log_mass == -np.inf
 
 
+def test_where_newton_does_not_arrive_there_is_no_mass() -> None:
+    """One direction is four times as curved as the frame says, so that each step is too long."""
+    direction = np.eye(5)[:, :1]
+    slices = _gaussian(4 * direction @ direction.T, np.ones(5))
+    known = narrowed(slices, np.ones(1), Frame(np.zeros(5), np.ones(5), direction))
+    assert known.log_mass > -np.inf
+    other = Frame(np.zeros(5), np.ones(5), np.eye(5)[:, 1:2])
+    assert narrowed(slices, np.ones(1), other).log_mass == -np.inf
+
+
+def test_rounding_gives_no_curvature() -> None:
+    direction = np.eye(40)[:, :1]
+    slope = np.full((40, 1), 1e-3)
+    slope[0] = 1e-5
+    values, _ = _nystroem(direction, slope)
+    assert not values.size
+    values, vectors = _nystroem(direction, 5 * direction)
+    assert np.allclose(values, 5) and np.allclose(np.abs(vectors), direction)
+
+
 def test_a_frame_has_the_units_of_what_directions_leave_over() -> None:
     rng = np.random.default_rng(2)
     units, loads = np.exp(rng.standard_normal(60)), 20 * rng.standard_normal((60, 2))
@@ -117,7 +137,7 @@ def test_a_process_is_drawn_in_two_stages(
     assert isinstance(run.base, NestedLowRank)
     evidence = run.evidence
     assert abs(evidence.log_z - log_z) < 4 * evidence.std_error < 0.12
-    assert run.gradients < 350_000
+    assert run.gradients < 25_000
     assert not run.verdict.draws  # its priors of scales are half normals without a truncation
     assert "given height, noise" in run.provenance["steps"][-1]["because"]
     run.save(tmp_path / "run")

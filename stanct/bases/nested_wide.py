@@ -16,8 +16,11 @@ from stanct.bases.nested import MOST_OUTER, Fit, Nested
 from stanct.bases.scouts import annealed_scouts
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
-from stanct.path.narrowed import frame_of
+from stanct.path.conditional import Slices
+from stanct.path.gaussian import gaussian_moments
+from stanct.path.narrowed import Frame, Narrowed, frame_of, narrowed
 from stanct.path.nested import NestedLowRank
+from stanct.path.smooth import Smooth, interpolated
 from stanct.targets.density import Density
 from stanct.targets.program_target import ProgramTarget
 
@@ -32,6 +35,10 @@ SWEEPS, TOLERANCE, MOST_DIRECTIONS = 10, 0.02, 60
 # The largest variance, in nats², of log densities about those of the Gaussians. Curvatures below
 # the tolerance are left out of them.
 NEARLY = 0.05
+# Gaussians are found in so many rounds, in each at so many places for each outer coordinate and one
+# more. They lie far from each other among candidates of a Gaussian so wide and within this reach,
+# in standard deviations, which follow from log masses. No variance falls below a share of itself.
+ROUNDS, NODES, CANDIDATES, WIDTH, REACH, FLOOR = 3, 9, 2000, 2.0, 5.0, 0.01
 # Particles that cool from the mode's Gaussian to where its mass is, and the steps of each.
 PARTICLES, TEMPERATURES = 48, 12
 
@@ -65,9 +72,55 @@ def find_nested_wide(
         )  # fmt: skip
     except EngineError:
         return found
-    found = replace(found, gradients=spent + cooled.gradients)
-    fit = Fit(density, cooled.points, rng, NestedLowRank, outer, **frame._asdict())
+    slices = Slices(density.log_density_gradients, outer)
+    smooth = _smooth(slices, frame, cooled.points[:, outer], rng)
+    found = replace(found, gradients=spent + cooled.gradients + slices.spent)
+    if smooth is None:
+        return found
+    fit = Fit(density, cooled.points, rng, NestedLowRank, outer, **smooth._asdict())
     return found.with_fit(fit, limit=NEARLY)
+
+
+def _smooth(slices: Slices, frame: Frame, theta: Array, rng: np.random.Generator) -> Smooth | None:
+    """Gaussians around outer coordinates of shape (m, k); None if too many slices have no top.
+
+    Log masses at the nodes so far tell where the next ones lie.
+    """
+    (middle, covariance), size = gaussian_moments(theta), theta.shape[1]
+    at, known = np.empty((0, size)), list[Narrowed]()
+    for _ in range(ROUNDS):
+        unit = np.linalg.cholesky(covariance)
+        u = WIDTH * rng.standard_normal((CANDIDATES, size))
+        u = u[np.square(u).sum(axis=1) < REACH**2]
+        chosen = _far(u, np.linalg.solve(unit, (at - middle).T).T, NODES * (size + 1))
+        places = middle + u[chosen] @ unit.T
+        found = [narrowed(slices, place, frame) for place in places]
+        tops = [k for k, one in enumerate(found) if one.log_mass > -np.inf]
+        if 2 * len(tops) < len(found):
+            return None
+        at, known = np.concatenate([at, places[tops]]), known + [found[k] for k in tops]
+        log_mass = np.array([one.log_mass for one in known])
+        nodes = np.linalg.solve(unit, (at - middle).T).T
+        told = np.minimum(interpolated(nodes, log_mass, u), log_mass.max() + 1)
+        log_weights = told + 0.5 * np.square(u / WIDTH).sum(axis=1)
+        weights, before = np.exp(log_weights - log_weights.max()), covariance
+        middle, covariance = gaussian_moments(middle + u @ unit.T, weights=weights)
+        covariance = covariance + FLOOR * before
+    unit = np.linalg.cholesky(covariance)
+    nodes = np.linalg.solve(unit, (at - middle).T).T
+    return Smooth.of(frame, (middle, unit), nodes, known)
+
+
+def _far(u: Array, known: Array, count: int) -> list[int]:
+    """So many rows of u, (n, k), always the one that is farthest from known ones, (m, k)."""
+    away = np.full(len(u), 1e300)
+    for node in known:
+        away = np.minimum(away, np.square(u - node).sum(axis=1))
+    chosen = list[int]()
+    for _ in range(count):
+        chosen.append(int(np.argmax(away)))
+        away = np.minimum(away, np.square(u - u[chosen[-1]]).sum(axis=1))
+    return chosen
 
 
 def _outer(density: Density, mode: LocalFit, rng: np.random.Generator) -> tuple[Array | None, int]:

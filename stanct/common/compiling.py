@@ -250,8 +250,11 @@ class _Loop(CPUDispatcher):
 
     def add_overload(self, cres: Any) -> None:
         super().add_overload(cres)
-        given = [kind.kind if isinstance(kind, Record) else kind for kind in cres.signature.args]
-        self._insert([kind._code for kind in given], cres.entry_point)
+        kinds = cres.signature.args
+        given = [kind.kind if isinstance(kind, Record) else kind for kind in kinds]
+        # Of two entries for the same types numba takes neither, and resolves each call anew.
+        if given != list(kinds):
+            self._insert([kind._code for kind in given], cres.entry_point)
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -19,11 +19,13 @@ from stanct.path.low_rank import LowRankBase
 # The step of differences of gradients, in units of the frame. Slices are Gaussian, so that it may
 # be long.
 STEP = 1e-2
-# Newton's steps at most, and the expected gain, in nats, below which they have arrived.
-MOST_STEPS, ARRIVED = 6, 1e-6
-# Curvatures along a direction that are smaller than this are of none; and the smallest precision,
-# relative to that of the frame.
-LEAST, FLATTEST = 1e-6, 1e-4
+# Newton's steps at most, the expected gain, in nats, below which they have arrived, and the one
+# above which the last place is no top.
+MOST_STEPS, ARRIVED, NEARLY = 6, 1e-6, 1e-3
+# Curvatures along a direction that are smaller than the first number are of none, or of rounding
+# where A times the direction is so many times as long. The smallest precision, relative to that of
+# the frame.
+LEAST, LONGEST, FLATTEST = 1e-6, 30.0, 1e-4
 
 
 class Frame(NamedTuple):
@@ -96,7 +98,7 @@ def narrowed(slices: Slices, theta: Array, frame: Frame) -> Narrowed:
         mean = mean + diagonal * step
         (value,), (slope,) = slices.slopes(theta, mean[None])
         slope = diagonal * slope
-    if not (np.isfinite(value) and np.isfinite(gain)):
+    if not (np.isfinite(value) and gain < NEARLY):
         return _none(frame)
     gaussian = LowRankBase(mean, diagonal, vectors, stretch)
     return Narrowed(gaussian, value + gaussian.log_det_scale + 0.5 * mean.size * LOG_2PI)
@@ -115,8 +117,10 @@ def _nystroem(directions: Array, products: Array) -> tuple[Array, Array]:
     """
     inner = directions.T @ products
     values, turned = np.linalg.eigh((inner + inner.T) / 2)
-    told = np.abs(values) > LEAST
-    roots = products @ turned[:, told] / np.sqrt(np.abs(values[told]))
+    products = products @ turned
+    lengths = np.sqrt(np.square(products).sum(axis=0))
+    told = (np.abs(values) > LEAST) & (lengths < LONGEST * np.abs(values))
+    roots = products[:, told] / np.sqrt(np.abs(values[told]))
     span, factor = np.linalg.qr(roots)
     values, turned = np.linalg.eigh((factor * np.sign(values[told])) @ factor.T)
     return values, span @ turned

@@ -24,8 +24,8 @@ from stanct.path.curvature import Colouring
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
 from stanct.path.mixture import MixtureBase
-from stanct.path.narrowed import Frame, Narrowed, narrowed
 from stanct.path.profiles import FINE, Profiles, profiles
+from stanct.path.smooth import Smooth, Smoothed
 from stanct.path.whitened import DrawnOnly
 
 # Elements of the arrays that a batch of profiles has, about, at each node.
@@ -36,7 +36,7 @@ _ROUNDED = 2.0**-20
 _ROUGH = 2.0
 
 
-Given = Conditionals | Narrowed | Profiles
+Given = Conditionals | Profiles | Smoothed
 """Densities of the n inner coordinates, given the outer ones at m places."""
 
 
@@ -153,24 +153,27 @@ class NestedGaussian(NestedBase):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedLowRank(NestedBase):
-    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of hundreds of coordinates x, by `narrowed` at each θ.
+    """The base q(θ) N(x; m(θ), L(θ) L(θ)ᵀ) of hundreds of coordinates x, which are `Smooth` in θ.
 
-    It costs a gradient for each of r directions, and a few more. The arrays are those of the
-    `Frame`.
+    A draw costs no gradient. The arrays are those of `Smooth`.
     """
 
-    own = Frame._fields
+    own = Smooth._fields
     centre: Array = field(repr=False)
     diagonal: Array = field(repr=False)
-    vectors: Array = field(repr=False)
+    directions: Array = field(repr=False)
+    middle: Array = field(repr=False)
+    unit: Array = field(repr=False)
+    nodes: Array = field(repr=False)
+    spline: Array = field(repr=False)
+    offsets: Array = field(repr=False)
+    logs: Array = field(repr=False)
 
     def given(
         self, slices: Slices, theta: Array, *, rough: bool = False
-    ) -> Iterator[tuple[slice, Narrowed]]:
-        del rough
-        frame = Frame(self.centre, self.diagonal, self.vectors)
-        for n, point in enumerate(theta):
-            yield slice(n, n + 1), narrowed(slices, point, frame)
+    ) -> Iterator[tuple[slice, Smoothed]]:
+        smooth = Smooth(**{name: getattr(self, name) for name in self.own})
+        return smooth.massed(slices, theta) if rough else smooth.at(theta)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,7 +110,7 @@ class Independence(Method[TemperedRun]):
         """Fit a base, learn the bias from draws of it, and draw."""
         start = job.start(sampled=True)
         base, nested = start.base, start.nested
-        if nested is not None and gradients_per_draw(base):  # the fit has dear draws already
+        if nested is not None:  # the fit has draws already
             trial = -nested.log_weights
         else:
             trial = job.base_delta(base, self.trial, "trial")
