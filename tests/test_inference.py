@@ -175,7 +175,8 @@ def test_what_cannot_be_split_has_no_groups_of_its_own() -> None:
     found = groups(TWO_MODES.source, {"x": np.zeros((2, 3, 2))})
     assert set(found.drawn) == {"posterior", "log_prior"}
     source = "data { int N; } parameters { real a; } model { target += -square(a) + N; }"
-    found = groups(source, {"a": np.zeros((2, 3))}, {"N": 2})
+    with pytest.warns(UserWarning, match="one sum has prior and likelihood"):
+        found = groups(source, {"a": np.zeros((2, 3))}, {"N": 2})
     assert found.data == {"constant_data": {"N": np.array(2)}}
 
 

@@ -132,7 +132,7 @@ def _pointwise(program: Program | None, data: str) -> tuple[Pointwise | None, st
     try:
         split = pointwise(taken(program, json.loads(data)), _PREFIX)
     except ProgramError as reason:
-        return None, str(reason)
+        return None, reason.message.rstrip(".")
     return split, "; ".join(f"`{' '.join(t.split())}`: {why}" for t, why in split.whole.items())
 
 
