@@ -175,8 +175,28 @@ def test_what_cannot_be_split_has_no_groups_of_its_own() -> None:
     found = groups(TWO_MODES.source, {"x": np.zeros((2, 3, 2))})
     assert set(found.drawn) == {"posterior", "log_prior"}
     source = "data { int N; } parameters { real a; } model { target += -square(a) + N; }"
-    found = groups(source, {"a": np.zeros((2, 3))}, {"N": 2})
+    with pytest.warns(UserWarning, match="one sum has prior and likelihood"):
+        found = groups(source, {"a": np.zeros((2, 3))}, {"N": 2})
     assert found.data == {"constant_data": {"N": np.array(2)}}
+
+
+def test_a_term_without_observations_is_named() -> None:
+    source = "data { vector[2] y; } parameters { real a; } model { target += -dot_self(y - a); }"
+    with pytest.warns(UserWarning, match="no known density"):
+        found = groups(source, {"a": np.zeros((2, 3))}, {"y": [1, 2]})
+    assert "`-dot_self(y - a)`" in found.attributes["no_log_likelihood"]
+
+
+def test_branches_that_the_data_rule_out_have_no_likelihood() -> None:
+    source = """
+    data { vector[2] y; int prior_only; } parameters { real a; }
+    model { if (!prior_only) { vector[2] m = rep_vector(a, 2); target += normal_lpdf(y | m, 1); }
+    target += std_normal_lpdf(a); }
+    """
+    for prior_only in (0, 1):
+        found = groups(source, {"a": np.zeros((2, 3))}, {"y": [1, 2], "prior_only": prior_only})
+        assert ("log_likelihood" in found.drawn) == (not prior_only)
+        assert found.attributes == {}
 
 
 def test_a_function_has_draws_alone() -> None:

@@ -1115,6 +1115,33 @@ def test_all_that_shows_a_run_says_what_nobody_checked(
     assert json.loads(capsys.readouterr().out)["only_if_normalised"] == [2]
 
 
+@pytest.mark.parametrize(
+    ("body", "twice"),
+    [
+        ("y ~ normal(m, 1);\ny ~ normal(m, 1);", True),
+        ("for (n in 1:3) y[n] ~ normal(m, 1);\nfor (n in 1:3) y[n] ~ normal(0, 2);", True),
+        ("target += normal_lpdf(y | m, 1);\ny ~ normal(m, 2);", True),
+        ("y[1:2] ~ normal(m, 1); y[3:] ~ normal(m, 2);", False),
+        ("y[1] ~ normal(m, 1); y[2] ~ normal(m, 2);", False),
+        ("for (n in 1:2) y[n] ~ normal(m, 1); for (n in 3:3) y[n] ~ normal(m, 2);", False),
+        ("if (k > 0) y ~ normal(m, 1); else y ~ normal(m, 2);", False),
+        ("for (n in 1:3) if (k == n) y[n] ~ normal(m, 1); else y[n] ~ normal(m, 2);", False),
+        (
+            "for (n in 1:3) target += log_mix(0.3, normal_lpdf(y[n] | m, 1),"
+            " normal_lpdf(y[n] | m, 2));",
+            False,
+        ),
+        ("y ~ normal(m, 1) T[-9, ];", False),
+        ("for (n in 2:3) y[n] ~ normal(y[n - 1], 1); y[1] ~ normal(0, 1);", False),
+    ],
+)
+def test_data_with_two_densities_are_named(body: str, twice: bool) -> None:
+    head = "data { vector[3] y; int k; } parameters { real m; }"
+    found = omissions(Program.from_source(f"{head} model {{ m ~ normal(0, 1);\n{body} }}"))
+    assert [one.kind for one in found] == ["missing_constant"] * twice
+    assert not twice or "has a density in line 2 already" in found[0].sentence
+
+
 def test_no_bayes_factor_of_improper_priors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

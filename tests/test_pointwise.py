@@ -10,6 +10,7 @@ from conftest import target_of
 
 from stanct.common.errors import ProgramError
 from stanct.engines.embedded import Recipe
+from stanct.stan.branches import taken
 from stanct.stan.pointwise import pointwise
 from stanct.stan.program import Program
 from stanct.targets.density import Density
@@ -17,10 +18,16 @@ from stanct.targets.density import Density
 Y = [0.3, -1.2, 2.0]
 X = [1.0, 2.0, -0.5]
 HEAD = """
-data { int N; vector[N] y; vector[N] x; array[N] int k; array[N] vector[2] v; real one; }
+data {
+  int N; vector[N] y; vector[N] x; array[N] int k; array[N] int c; array[N] vector[2] v;
+  matrix[N, 2] q; real one;
+}
 parameters { real a; real b; real<lower=0> s; }
 """
-DATA = {"N": 3, "y": Y, "x": X, "k": [0, 2, 1], "v": [[1, 0], [0, 1], [1, 1]], "one": 0.4}
+DATA = {
+    **{"N": 3, "y": Y, "x": X, "k": [0, 2, 1], "c": [3, 2, 1], "v": [[1, 0], [0, 1], [1, 1]]},
+    **{"q": [[1, 0.3], [-0.4, 1], [2, 1]], "one": 0.4},
+}
 PRIOR = "a ~ normal(0, 1); b ~ normal(0, 2); s ~ lognormal(0, 1);"
 MODELS = {
     "vector": ("y ~ normal(a + b * x, s);", ["y"]),
@@ -43,7 +50,34 @@ MODELS = {
     "scalar": ("one ~ normal(a, s);", ["one"]),
     "two": ("y ~ normal(a, s); k ~ poisson_log(b);", ["y", "k"]),
     "truncated priors": ("a ~ normal(0, 1) T[-3, ]; y ~ normal(a, s);", ["y"]),
-    "generalised linear": ("k ~ poisson_log_glm(to_matrix(x), a, [b]');", []),
+    "generalised linear": ("k ~ poisson_log_glm(to_matrix(x, N, 1), a, [b]');", ["k"]),
+    "generalised linear, by value": (
+        "y ~ normal_id_glm(q, rep_vector(a, N) + b * x, [a, b]', s);",
+        ["y"],
+    ),
+    "generalised linear, trials": (
+        "k ~ binomial_logit_glm(4, q, a, [a, b]');",
+        ["k"],
+    ),
+    "generalised linear, ordered": (
+        "c ~ ordered_logistic_glm(q, [a, b]', [-s, s]');",
+        ["c"],
+    ),
+    "generalised linear, categories": (
+        "c ~ categorical_logit_glm(q, [0, a, b]', [[0, a, b], [b, 0, s]]);",
+        ["c"],
+    ),
+    "under a condition on the data": (
+        "if (!(N > 5)) { vector[N] m = rep_vector(a, N); for (n in 1:N) m[n] += b * x[n];"
+        " target += normal_lpdf(y | m, s); }",
+        ["y"],
+    ),
+    "of other branches": ("if (N > 5) y ~ normal(a, s); else k ~ poisson_log(b);", ["k"]),
+    "censored": (
+        "for (n in 1:N) if (k[n] == 0) target += normal_lpdf(y[n] | a, s);"
+        " else target += normal_lccdf(y[n] | a, s);",
+        ["y"],
+    ),
     "array of vectors": ("v ~ multi_normal([a, b]', s * [[2, 1], [1, 2]]);", []),
     "part of y": ("y[1:2] ~ normal(a, s);", []),
     "sum": ("target += -0.5 * sum(square(y - a));", []),
@@ -53,7 +87,8 @@ MODELS = {
 def check(source: str, observed: list[str], data: dict[str, Any] = DATA) -> dict[str, np.ndarray]:
     target = target_of(source, data)
     code = target.code("density")
-    found = pointwise(Program.from_source(code, name="density"), "ct_")
+    program = taken(Program.from_source(code, name="density"), data)
+    found = pointwise(program, "ct_")
     assert list(found.log_likelihood) == observed
     values = Density(Recipe(found.code, target.data.text))
     rng = np.random.default_rng(2)
@@ -92,6 +127,24 @@ REFUSED = {
     "one sum has prior and likelihood": "target += normal_lpdf(y | a, s) + normal_lpdf(b | 0, 1);",
     "the model reads its own target": "y ~ normal(a, s); if (target() > 0) print(a);",
 }
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("v ~ multi_normal([a, b]', s * [[2, 1], [1, 2]]);", "no row for each value"),
+        ("y[1:2] ~ normal(a, s);", "`y[1:2]` is not one observation"),
+        ("target += -0.5 * sum(square(y - a));", "no known density"),
+        ("target += 2 * normal_lpdf(y | a, s);", "stands in a sum or in a loop"),
+        ("y + x ~ normal(a, s);", "is not one observation"),
+    ],
+)
+def test_a_term_that_stays_whole_is_named(body: str, reason: str) -> None:
+    code = target_of(f"{HEAD} model {{ {PRIOR} {body} }}", DATA).code("density")
+    found = pointwise(Program.from_source(code, name="density"), "ct_")
+    assert found.log_likelihood == {}
+    assert len(found.whole) == 1
+    assert reason in next(iter(found.whole.values()))
 
 
 @pytest.mark.parametrize("reason", REFUSED)

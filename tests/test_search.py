@@ -29,7 +29,7 @@ from stanct.bases.local import (
 )
 from stanct.bases.particles import wide_of, with_ends_of
 from stanct.bases.pilots import measured
-from stanct.bases.scans import scanned
+from stanct.bases.scans import _toward, scanned
 from stanct.bases.scouts import annealed_scouts
 from stanct.bases.search import (
     AGAIN,
@@ -628,3 +628,22 @@ def test_the_faint_tail_of_a_spike_leads_to_it(seed: int) -> None:
         assert len(found.fits) == 2
         masses = sorted(fit.log_evidence for fit in found.fits)
         np.testing.assert_allclose(masses, np.log(0.5), atol=1e-3)
+
+
+def test_a_density_without_a_gradient_ends_no_search() -> None:
+    """A program that takes the log of a sum of densities underflows between its modes."""
+    target = target_of(
+        """
+        functions {
+          real f(vector x) {
+            return log(exp(normal_lpdf(x | 0, 1)) + 3 * exp(normal_lpdf(x | 17.3, 0.3)));
+          }
+        }
+        parameters { vector[3] x; } model { target += f(x); }
+        """
+    )
+    lost = np.full(3, 23.9)
+    _, slopes = target.density.log_density_gradients(lost[None])
+    assert not np.isfinite(slopes).any() and np.isfinite(target.density.log_densities(lost[None]))
+    known = [Optimum(np.zeros(3), 0.0, np.eye(3))]
+    assert np.array_equal(_toward(Counted(target.density), known, lost), lost)

@@ -407,3 +407,21 @@ def test_a_method_without_trajectories_reports_no_divergences() -> None:
     names = {one.name for one in run_of("proper").diagnostics}
     assert run_of("proper").method == "independence"
     assert "pareto_k_base" in names and not {"divergences", "max_depth", "rejections"} & names
+
+
+def test_the_screen_has_no_constants_and_no_comparison_of_what_is_no_evidence() -> None:
+    run = run_of("proper")
+    free = run.z[..., :1]
+    values = {"L": np.concatenate([np.ones_like(free), free], axis=-1), "one": free[..., 0] * 0 + 1}
+    facts = {**run.provenance, "parameters": []}
+    run = replace(run, variables=values, provenance=facts)
+    table = run.summary()
+    assert list(table.loc["L[1]", ["mean", "std_error", "sd"]]) == [1, 0, 0]
+    shown = "\n".join(screen(run, "folder"))
+    assert "L[2]" in shown and "L[1]" not in shown and "2 more numbers" in shown
+    assert "stanct compare" in shown and "no evidence" not in shown
+    improper = {"kind": "parameter", "improper": True, "parameters": ["L"], "path": "a.stan"}
+    improper |= {"line": 2, "sentence": "`L` has no prior.", "value": None, "remedy": ""}
+    flat = replace(run, provenance={**facts, "omissions": [improper]})
+    shown = "\n".join(screen(flat, "folder"))
+    assert "no evidence: the prior is improper" in shown and "stanct compare" not in shown

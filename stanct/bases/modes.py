@@ -151,12 +151,14 @@ class Curvature(Maker):
             else:
                 near.append(found.fit)
             state.bar.update()
+        wide = sum(fit.around for fit in near)
         return Proposal(
             known={"near": tuple(near), "others": tuple(others)},
             gradients=gradients,
             evaluations=evaluations,
             made=len(near),
-            said=f"{len(near)} of {tried} optima are Gaussian",
+            said=f"{len(near) - wide} of {tried} optima are Gaussian"
+            + (f"; wide mass around {wide}" if wide else ""),
         )
 
 

@@ -110,8 +110,13 @@ def _followed(
 
 
 def _toward(counted: Counted, known: Sequence[Optimum], place: Array) -> Array:
-    """Where the density exceeds the known modes most, on the line along which the excess grows."""
+    """Where the density exceeds the known modes most, on the line along which the excess grows.
+
+    It is the place itself where the density has no gradient, as where a program underflows.
+    """
     _, slope = counted.at(place)
+    if not np.isfinite(slope).all():
+        return place
     heights = each_height(known, place[None])[:, 0]
     share = np.exp(heights - log_sum_exp(heights))
     slopes = [one.precision @ (one.place - place) for one in known]

@@ -30,7 +30,7 @@ from stanct.runs import comparison
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
 from stanct.runs.run import Run
-from stanct.runs.screen import mode_rows, posterior_rows, screen
+from stanct.runs.screen import leading, mode_rows, posterior_rows, screen
 from stanct.runs.storage import check_save_folder
 from stanct.runs.verdicts import failures
 from stanct.samplers._method import Method
@@ -256,8 +256,10 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
                 say(told.format(wanted), sys.stderr)
         except StanctError as failure:
             unwritten.append(failure)
+    led = [] if options.json else leading(run)  # whose remedies the screen tells
     for check in failures(run.diagnostics):
-        say(f"Warning, {check.name}: {check.message} {check.remedy}", sys.stderr)
+        remedy = "" if check in led else f" {check.remedy}"
+        say(f"Warning, {check.name}: {check.message}{remedy}", sys.stderr)
     for part in [json.dumps(_record(run))] if options.json else screen(run, options.save):
         say(part)
         done.append("printed")

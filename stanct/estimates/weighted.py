@@ -73,8 +73,9 @@ def summary(
     """Weighted mean, its standard error, sd, quantiles, effective sizes and R-hat of every scalar.
 
     The quantiles are the median and the ends of the central interval that has the probability
-    `prob`. The other arguments are those of `expect`. `inside` says which draws each mode has, by
-    its number, shape (chains, draws). Each mode then has rows of its own, NaN where it has none.
+    `prob`. A constant has a standard error and an sd of 0. The other arguments are those of
+    `expect`. `inside` says which draws each mode has, by its number, shape (chains, draws). Each
+    mode then has rows of its own, NaN where it has none.
     """
     import pandas as pd
 
@@ -139,10 +140,15 @@ def scalars(
         variance = np.concatenate([part for _, part, _ in found]).reshape(shape)
         quantiles = np.concatenate([part for _, _, part in found], axis=1).reshape(3, *shape)
         for index, mixed in zip(np.ndindex(shape), moved, strict=True):
+            sd = np.sqrt(variance[index])
+            # Averages of a constant differ from it by rounding.
+            constant = quantiles[(0, *index)] == quantiles[(-1, *index)] and sd < 1e-14 * abs(
+                mean.value[index]
+            )
             rows[label(base, (*first, *index))] = {
-                "mean": mean.value[index],
-                "std_error": mean.std_error[index],
-                "sd": np.sqrt(variance[index]),
+                "mean": quantiles[(0, *index)] if constant else mean.value[index],
+                "std_error": 0.0 if constant else mean.std_error[index],
+                "sd": 0.0 if constant else sd,
                 **{level: quantiles[(k, *index)] for k, level in enumerate(levels)},
                 "ess_bulk": mixed.bulk,
                 "ess_tail": mixed.tail,

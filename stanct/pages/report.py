@@ -144,6 +144,8 @@ def _fixed(value: float, places: int) -> str:
 
 def _limit(check: Check) -> str:
     value = check.threshold
+    if check.bound == "minimum" and value == 0:  # every count is
+        return "none"
     words = number(value) if value == round(value) else f"{value:.3g}".replace("-", "−")
     return f"{'at least' if check.bound == 'minimum' else 'at most'} {words}"
 

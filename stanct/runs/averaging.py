@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from stanct.estimates import weighted
 from stanct.estimates.arviz_bridge import compare_by_loo, inference_data
 from stanct.estimates.averages import Expectation
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.inference import WITHOUT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,12 +47,16 @@ def averaged(
 
 def compared_by_loo(names: Sequence[str], runs: Sequence[EvidenceRun]) -> pd.DataFrame:
     """ArviZ's comparison by leave-one-out cross-validation; see `Comparison.loo`."""
-    containers = {name: run.to_arviz() for name, run in zip(names, runs, strict=True)}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "No log likelihood")
+        containers = {name: run.to_arviz() for name, run in zip(names, runs, strict=True)}
     sizes = {}
     for name, container in containers.items():
         if "log_likelihood" not in container:
+            why = container["posterior"].attrs.get(WITHOUT)
             raise StanctError(
-                f"The run {name!r} has no log likelihood of each observation.",
+                f"The run {name!r} has no log likelihood of each observation"
+                f"{': ' * bool(why)}{why or ''}.",
                 remedy="Write `log_lik` in the program's generated quantities.",
             )
         found = container["log_likelihood"].data_vars

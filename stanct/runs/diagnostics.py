@@ -412,7 +412,8 @@ def searched_check(known: Mapping[str, Any]) -> Check:
     looked = f" {particles} annealed particles looked for other mass, too." if particles else ""
     return least(
         "search", again, FOUND_AGAIN if rough else 0,
-        f"{again} of {known['starts']} ascents ended at the best optimum or at others as good; "
+        f"{again} of {known['starts']} ascents that arrived ended at the best optimum or at others "
+        "as good; "
         f"{counted(optima['ends'], 'optimum', 'optima')} known.{looked}",
         "Name places near the modes that you expect (inits=, --inits).",
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.errors import ProgramError, StanctError
 from stanct.engines.embedded import CompilerMessageError, Recipe
+from stanct.stan.branches import taken
 from stanct.stan.pointwise import Pointwise, pointwise
 from stanct.stan.program import Program
 from stanct.targets.density import Density
@@ -18,15 +20,20 @@ from stanct.targets.density import Density
 # Generated quantities with these names are log likelihoods and predictions.
 LOG_LIKELIHOOD = ("log_lik", "log_likelihood")
 PREDICTION = "_rep"
+WITHOUT = "no_log_likelihood"
 _PREFIX = "ct_"
 
 
 @dataclass(frozen=True)
 class Groups:
-    """ArviZ's groups by name: variable to shape (chains, draws, ...), or data of any shape."""
+    """ArviZ's groups by name: variable to shape (chains, draws, ...), or data of any shape.
+
+    `attributes` say under `WITHOUT` why there are no log likelihoods, where they were asked for.
+    """
 
     drawn: dict[str, dict[str, Array]]
     data: dict[str, dict[str, Array]]
+    attributes: dict[str, str]
 
 
 def groups_of(
@@ -47,7 +54,7 @@ def groups_of(
     `Run.to_arviz`.
     """
     program = None if density is None else Program.from_source(density, name="density")
-    split = None if program is None else _pointwise(program)
+    split, without = _pointwise(program, data)
     observed = [] if split is None else list(split.log_likelihood)
     predicted = _predicted(variables, predictions)
     own = [name for name in variables if _is_log_likelihood(name)]
@@ -55,11 +62,16 @@ def groups_of(
     groups = {"posterior": rest}
     if log_likelihood and split is not None and x is not None:
         groups |= _computed(split, data, x)
+    attributes = dict[str, str]()
+    if log_likelihood and without and not own:
+        attributes[WITHOUT] = without
+        warnings.warn(f"No log likelihood of each observation: {without}.", stacklevel=4)
     if own:
         groups["log_likelihood"] = {_of_what(n, own, observed): variables[n] for n in own}
     if predicted:
         groups["posterior_predictive"] = {to: variables[n] for n, to in predicted.items()}
-    return Groups(groups, _data_groups(data, program, {*observed, *predicted.values()}))
+    to_data = _data_groups(data, program, {*observed, *predicted.values()})
+    return Groups(groups, to_data, attributes)
 
 
 def for_arviz(statistics: Mapping[str, Array]) -> dict[str, Array]:
@@ -113,11 +125,15 @@ def _predicted(
     return named
 
 
-def _pointwise(program: Program) -> Pointwise | None:
+def _pointwise(program: Program | None, data: str) -> tuple[Pointwise | None, str]:
+    """The program of the log likelihoods, and why it is without those of each observation."""
+    if program is None:
+        return None, ""
     try:
-        return pointwise(program, _PREFIX)
-    except ProgramError:
-        return None
+        split = pointwise(taken(program, json.loads(data)), _PREFIX)
+    except ProgramError as reason:
+        return None, reason.message.rstrip(".")
+    return split, "; ".join(f"`{' '.join(t.split())}`: {why}" for t, why in split.whole.items())
 
 
 def _computed(split: Pointwise, data: str, x: Array) -> dict[str, dict[str, Array]]:

@@ -21,7 +21,7 @@ from stanct.estimates.weighted import rows_of
 from stanct.path.base import Base
 from stanct.runs.diagnostics import centred_first, tails_check
 from stanct.runs.drawn import Drawn
-from stanct.runs.inference import groups_of
+from stanct.runs.inference import Groups, groups_of
 from stanct.runs.normalised import unchecked
 from stanct.runs.road import Road
 from stanct.runs.storage import Stored, check_save_folder, reading, save_run
@@ -292,7 +292,7 @@ class Run(Prompted, Surveyed, Drawn, Reported, Pictured, Extendable, ABC):
         """The arrays of ArviZ's group `sample_stats`."""
         return {"log_weight": self.target_log_weights}
 
-    def _attributes(self) -> dict[str, float]:
+    def _attributes(self) -> dict[str, Any]:
         """Attributes of the whole run in ArviZ's container."""
         return {}
 
@@ -316,7 +316,8 @@ class Run(Prompted, Surveyed, Drawn, Reported, Pictured, Extendable, ABC):
 
         `log_likelihood` and `log_prior` serve `az.loo`, `az.compare` and `az.psens`. They come from
         generated quantities named ``log_lik``, ``log_likelihood`` or ``log_lik_<data>``, or else
-        are computed, where every likelihood term is one over observations that can be told apart.
+        are computed, where every likelihood term is one over observations that can be told apart;
+        else a warning, and the attribute ``no_log_likelihood`` of `posterior`, name the term.
         `observed_data` and `constant_data` have the data, and `posterior_predictive` the
         predictions.
 
@@ -342,15 +343,11 @@ class Run(Prompted, Surveyed, Drawn, Reported, Pictured, Extendable, ABC):
         StanctError
             There is no variable of a name in `predictions`.
         """
-        groups, data = self._arviz_groups(draws, seed, log_likelihood, predictions)
-        if prior:
-            groups["prior"] = self.prior()
-        attributes = {
-            "inference_library": "stanct",
-            **self._attributes(),
-            "warnings": ", ".join(self.warnings),
-        }
-        return inference_data(groups, attributes, data=data, coords=coords, dims=dims)
+        found = self._arviz_groups(draws, seed, log_likelihood, predictions)
+        groups = {**found.drawn, "prior": self.prior()} if prior else found.drawn
+        attributes = {"inference_library": "stanct", "warnings": ", ".join(self.warnings)}
+        attributes |= self._attributes() | found.attributes
+        return inference_data(groups, attributes, data=found.data, coords=coords, dims=dims)
 
     def _arviz_groups(
         self,
@@ -358,7 +355,7 @@ class Run(Prompted, Surveyed, Drawn, Reported, Pictured, Extendable, ABC):
         seed: int,
         log_likelihood: bool,
         predictions: Sequence[str] | Mapping[str, str] | None,
-    ) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Array]]]:
+    ) -> Groups:
         shape = self.target_log_weights.shape
         rows = self._rows(draws, seed)
         statistics = self._sample_statistics() | self._mode_numbers("mode")
@@ -377,7 +374,7 @@ class Run(Prompted, Surveyed, Drawn, Reported, Pictured, Extendable, ABC):
         if np.ptp(self.target_log_weights):
             groups["tempered"] = dict(self.variables)
             groups["tempered_stats"] = statistics
-        return groups, found.data
+        return replace(found, drawn=groups)
 
     def unconstrained(self, rows: Array) -> Array | None:
         """Picked draws in the unconstrained space; None if the run does not have these rows."""

@@ -15,7 +15,7 @@ from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.surveyed import searched
-from stanct.runs.verdicts import failures
+from stanct.runs.verdicts import OF_THE_PROGRAM, Check, failures
 
 WIDTH = 80
 UNSEEN = (
@@ -62,9 +62,17 @@ def screen(run: Run, folder: str | None = None) -> Iterator[str]:
         yield _posterior(run)
 
 
+def leading(run: Run) -> list[Check]:
+    """The first failed check that puts the draws in doubt, and the first for log Z alone."""
+    first = {one.of: one for one in reversed(failures(run.diagnostics))}
+    return list(first.values())
+
+
 def _log_z(run: Run) -> str:
     if isinstance(run, EvidenceRun):
-        return str(run.evidence).partition("\n")[0]
+        known = str(run.evidence).partition("\n")[0]
+        improper = any(one["improper"] for one in run.provenance.get("omissions") or ())
+        return f"{known}; no evidence: the prior is improper" if improper else known
     return f"No log Z: {run.made_by} estimates no evidence."
 
 
@@ -89,10 +97,8 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
 def _next(run: Run, folder: str | None) -> Iterator[str]:
     """What to do first where checks failed, and commands that show more."""
     head = "Next"
-    # The first of those that put the draws in doubt, and of those that put log Z alone in doubt.
-    first = {one.of: one.remedy for one in reversed(failures(run.diagnostics))}
-    for remedy in first.values():
-        yield _told(head, remedy)
+    for failed in leading(run):
+        yield _told(head, failed.remedy)
         head = ""
     if folder is None:
         yield _told(head, "Add --save FOLDER to keep the draws, and --report FILE for a page.")
@@ -104,7 +110,8 @@ def _next(run: Run, folder: str | None) -> Iterator[str]:
         f"stanct compare {named} OTHER": "a Bayes factor",
         f'run = stanct.load("{folder}")': "in Python",
     }
-    if not isinstance(run, EvidenceRun) or run.provenance.get("ends"):
+    lacking = {one.name for one in failures(run.diagnostics)} & {*OF_THE_PROGRAM}
+    if not isinstance(run, EvidenceRun) or run.provenance.get("ends") or lacking:
         del commands[f"stanct compare {named} OTHER"]
     width = max(map(len, commands))
     for command, words in commands.items():
@@ -126,6 +133,7 @@ def _peaks(run: Run) -> Iterator[str]:
     Peaks are shown where a mode holds more than one. The heaviest come first.
     """
     peaks, modes = run.optima_columns, run.mode_columns
+    named = ""
     heavy = np.zeros(0, bool) if peaks is None else peaks["weight"] >= LIGHT
     if peaks is not None and heavy.sum() > len(np.unique(peaks["mode"][heavy])):
         found, known = run.optima, run.provenance["survey"]["optima"]["ends"]
@@ -133,6 +141,7 @@ def _peaks(run: Run) -> Iterator[str]:
         note = "Short chains move between the peaks of one mode."
     elif modes is not None and len(modes["weight"]) > 1:
         found, known, said, note = run.modes, len(modes["weight"]), "Modes (run.modes)", ""
+        named = " rows" * bool(run.provenance["survey"].get("around"))  # of wide mass, too
     else:
         return
     assert found is not None
@@ -141,7 +150,7 @@ def _peaks(run: Run) -> Iterator[str]:
     ahead = [name for name in found.columns if name not in _UNTOLD | {"optima"}]
     rows = shown[ahead[:MOST_COLUMNS]].to_dict("index")
     if len(rows) < known:
-        said = f"{said}: the {len(rows)} heaviest of {known}"
+        said = f"{said}: the {len(rows)} heaviest of {known}{named}"
     table = in_columns({f"  {number}": row for number, row in rows.items()})
     yield f"\n{said}\n{table}" + (f"\n{note}" if note else "")
 
@@ -160,7 +169,9 @@ def posterior_rows(run: Run) -> dict[str, dict[str, float]]:
     most = {name: FEW if name in own else FEW_DERIVED for name in names}
     small = [m for m in names if run.variables[m][0, 0].size <= most[m]]
     small = small or [label(*one) for one in places_of(run.variables, names)[:FEWEST_ROWS]]
-    return scalars(*run.rows, small, **run.alike)
+    rows = scalars(*run.rows, small, **run.alike)
+    # Constants, such as the first element of a Cholesky factor of correlations, are no estimates.
+    return {name: row for name, row in rows.items() if row["sd"] > 0} or rows
 
 
 def _posterior(run: Run) -> str:

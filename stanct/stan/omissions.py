@@ -195,11 +195,12 @@ class _Finder:
         for densities in self._doubled.values():
             last = densities[-1]
             place = self.syntax.source.place(self.syntax.start(densities[0].statement.tokens.first))
-            variate = self.syntax.text(last.variate)
+            variate, name = self.syntax.text(last.variate), self.syntax.word(last.variate.first)
+            both = "both are its prior" if name in self.densities.parameters else "that is meant"
             yield self._unchecked(
                 last.statement.tokens,
-                self.densities.roots_in(last.variate),
-                f"`{variate}` has a density in line {place.line} already: if both are its prior, "
+                self.densities.roots_in(last.variate) or [name],
+                f"`{variate}` has a density in line {place.line} already: if {both}, "
                 "their product is not normalised, and its constant is not known.",
             )
 
@@ -244,12 +245,13 @@ class _Finder:
 
     def _with_several(self) -> dict[tuple[str, ...], list[Density]]:
         """Return the densities of variates that have several, by variate and loops."""
+        named = {*self.densities.parameters, *self.program.data_names}
         plain = [
             density
             for density in self.densities.found
             if density.added
             and all(c.word in ("for", "block", "profile") for c in density.inside)
-            and self.syntax.word(density.variate.first) in self.densities.parameters
+            and self.syntax.word(density.variate.first) in named
             and density.variate.stop - density.variate.first in (1, 4)
         ]
         counts = Counter(map(self._key, plain))

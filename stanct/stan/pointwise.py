@@ -17,14 +17,17 @@ from stanct.stan.nodes import Increment, Range, Statement, Tilde
 from stanct.stan.program import Program
 from stanct.stan.render import block_text, library
 from stanct.stan.rewrite import Edit, Rewriter
+from stanct.stan.rows import coefficients_of
 from stanct.stan.shapes import Scope, Shapes
 from stanct.stan.syntax import walk_within
 
 _DENSITY = re.compile(r"(?P<name>\w+)_lp[dm]f$")
-# The variate of these is one observation although it is a container, or rows are not apart.
+# Probabilities of what is known of a censored observation.
+_CENSORED = re.compile(r"(?P<name>\w+)_lc?cdf$")
+# The variate of these is one observation although it is a container.
 _WHOLE = re.compile(
     r"(multi_|wishart|inv_wishart|lkj_|laplace_|gaussian_dlm)|"
-    r"(dirichlet|multinomial|multinomial_logit|dirichlet_multinomial)$|\w+_glm$"
+    r"(dirichlet|multinomial|multinomial_logit|dirichlet_multinomial)$"
 )
 _BLOCKS = ("functions", "data", "transformed data", "parameters", "transformed parameters")
 
@@ -35,11 +38,17 @@ class Pointwise:
 
     `log_prior` is a generated quantity, and `log_likelihood` the vectors of log likelihoods by the
     observed variable: empty if some term is not a sum over observations that can be told apart.
+    `whole` has such terms, as they are written, each with the reason.
     """
 
     code: str
     log_prior: str
     log_likelihood: dict[str, str]
+    whole: dict[str, str]
+
+
+class _WholeError(Exception):
+    """Why a term is not a sum over observations that can be told apart."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,9 @@ class _Writer:
         self.globals = self.rewriter.shapes.globals()
         self.data = program.fixed_names
         self.observed: dict[str, str] = {}
-        self.complete = self.dependence.likelihood_call is None
+        self.whole: dict[str, str] = {}
+        if (call := self.dependence.likelihood_call) is not None:
+            self.whole[self.syntax.word(call)] = "it adds to the target itself"
 
     def written(self) -> Pointwise:
         everywhere = Range(0, len(self.syntax.tokens))
@@ -86,7 +97,7 @@ class _Writer:
             self._refuse_truncated(place)
         names = {name: f"{self.prefix}log_lik_{name}" for name in self.observed}
         return Pointwise(
-            self._text(names), f"{self.prefix}log_prior", names if self.complete else {}
+            self._text(names), f"{self.prefix}log_prior", {} if self.whole else names, self.whole
         )
 
     def _places(self) -> Iterator[_Place]:
@@ -106,39 +117,40 @@ class _Writer:
         if parts == {"prior"}:
             self.rewriter.redirect(statement, place.scope, f"{self.prefix}log_prior")
             return
-        found = self._observation(statement, place)
-        if found is None:
+        try:
+            self._observations(statement, place)
+        except _WholeError as reason:
             # The term is kept in the text, so that its locals stay in use, but not counted.
-            self.complete = False
+            self.whole[self.syntax.text(statement.value)] = str(reason)
             self.rewriter.redirect(statement, place.scope, f"{self.prefix}log_rest")
-            return
-        name, index = found
-        self.observed[name] = f"{self.prefix}log_lik_{name}"
-        if index is None:
-            self._loop(statement, place, name)
-        else:
-            self.rewriter.redirect(statement, place.scope, f"{self.observed[name]}[{index}]")
 
-    def _observation(self, statement: Increment, place: _Place) -> tuple[str, str | None] | None:
-        """The observed variable and its index, None for all of them; None if that is unclear."""
-        calls = list(self._densities(statement.value))
+    def _observations(self, statement: Increment, place: _Place) -> None:
+        """Give a term to the observation that is its variate, or each element to its own."""
+        calls = list(self._calls(statement.value, _DENSITY))
+        calls = calls or list(self._calls(statement.value, _CENSORED))
         variates = {self.syntax.text(variate) for _, variate, _ in calls}
         if len(variates) != 1:
-            return None
+            raise _WholeError("it has several variates" if calls else "it is no known density")
         function, variate, call = calls[0]
         name = self.syntax.word(variate.first)
         if name not in self.data:
-            return None
+            raise _WholeError(f"`{variates.pop()}` is not a variable of the data")
         spec, whole = self.globals[name], _WHOLE.match(function) is not None
-        if variate.is_one:
-            alone = call == statement.value and not place.looped and not place.conditions
-            if spec.rank == 0 and not whole:
-                return name, "1"
-            plain = spec.rank == 1 and function in SUFFIX and not whole
-            return (name, None) if alone and plain else None
-        index = self._single_index(variate)
-        rank = len(spec.array) if whole else spec.rank
-        return (name, index) if index is not None and rank == 1 else None
+        own = f"{self.prefix}log_lik_{name}"
+        if variate.is_one and (spec.rank or whole):
+            if call != statement.value or place.looped:
+                raise _WholeError(f"`{name}` as a whole stands in a sum or in a loop")
+            if spec.rank != 1 or function not in SUFFIX or whole:
+                raise _WholeError(f"`{function}` of a whole `{name}` has no row for each value")
+            code = self._loop(statement, place, name, function, own)
+            self.rewriter.edits.append(Edit(*self.syntax.span(statement.tokens), code))
+        else:
+            index = "1" if variate.is_one else self._single_index(variate)
+            rank = len(spec.array) if whole else spec.rank
+            if index is None or rank > 1:
+                raise _WholeError(f"`{variates.pop()}` is not one observation")
+            self.rewriter.redirect(statement, place.scope, f"{own}[{index}]")
+        self.observed[name] = own
 
     def _single_index(self, variate: Range) -> str | None:
         """The index in `y[index]`, if it is one scalar."""
@@ -146,39 +158,46 @@ class _Writer:
         text = "" if index is None else self.syntax.text(index)
         return text if re.fullmatch(r"\w+", text) else None
 
-    def _densities(self, value: Range) -> Iterator[tuple[str, Range, Range]]:
+    def _calls(self, value: Range, kind: re.Pattern[str]) -> Iterator[tuple[str, Range, Range]]:
         """Each call of a density: its distribution, its variate, and the whole call."""
-        for token in self.syntax.calls(value, lambda name: _DENSITY.match(name) is not None):
+        for token in self.syntax.calls(value, lambda name: kind.match(name) is not None):
             inside = self.syntax.inside(token + 1)
             variate, _ = self.syntax.conditioned(inside)
-            name = _DENSITY.sub(r"\g<name>", self.syntax.word(token))
-            yield name, variate, Range(token, inside.stop + 1)
+            yield (
+                kind.sub(r"\g<name>", self.syntax.word(token)),
+                variate,
+                Range(token, inside.stop + 1),
+            )
 
-    def _loop(self, statement: Increment, place: _Place, name: str) -> None:
-        """Write one call for all elements of a vector as a loop over them."""
-        n = f"{self.prefix}n"
-        first = statement.value.first
+    def _loop(self, statement: Increment, place: _Place, name: str, family: str, own: str) -> str:
+        """One call for all elements of a vector as a loop over them.
+
+        A generalised linear model is called with one row, as `y[n:n]`.
+        """
+        n, first, shared = f"{self.prefix}n", statement.value.first, coefficients_of(family)
+        function, index = self.syntax.word(first), f"{n}:{n}" if shared else n
         _, arguments = self.syntax.conditioned(self.syntax.inside(first + 1))
         lines, elements = [], []
-        for number, argument in enumerate(arguments, 1):
+        for number, argument in enumerate(arguments):
             text = self.rewriter.expression(argument)
+            if number in shared:
+                elements.append(text)
+                continue
             shape = self.rewriter.shapes.shape(argument, place.scope)
-            if shape is None or shape.rank > 1:
-                self.complete = False
-                return
+            if shape is None or shape.rank > 1 + bool(shared):
+                raise _WholeError(f"it is not known which part of `{text}` belongs to which value")
             if shape.rank == 1 and not argument.is_one and not shape.integer:
-                own = f"{self.prefix}argument_{number}"
-                lines.append(f"vector[size({name})] {own} = to_vector({text});")
-                text = own
+                named = f"{self.prefix}argument_{number + 1}"
+                lines.append(f"vector[size({name})] {named} = to_vector({text});")
+                text = named
             bare = text if re.fullmatch(r"\w+", text) else f"({text})"
-            elements.append(f"{bare}[{n}]" if shape.rank else text)
-        function = self.syntax.word(first)
+            elements.append(f"{bare}[{index}]" if shape.rank else text)
         given = f" | {', '.join(elements)}" if elements else ""
         lines.append(f"for ({n} in 1:size({name})) {{")
-        lines.append(f"  {self.observed[name]}[{n}] += {function}({name}[{n}]{given});")
+        lines.append(f"  {own}[{n}] += {function}({name}[{index}]{given});")
         lines.append("}")
         body = "".join(f"\n  {line}" for line in lines)
-        self.rewriter.edits.append(Edit(*self.syntax.span(statement.tokens), f"{{{body}\n}}"))
+        return f"{{{body}\n}}"
 
     def _refuse_truncated(self, place: _Place) -> None:
         """Refuse prior terms that stand under a condition on an observation.
@@ -217,7 +236,7 @@ class _Writer:
         for name, own in names.items():
             size = f"size({name})" if self.globals[name].rank else "1"
             vectors.append(f"  vector[{size}] {own} = zeros_vector({size});")
-        rest = [] if self.complete else [f"  real {self.prefix}log_rest = 0;"]
+        rest = [f"  real {self.prefix}log_rest = 0;"] if self.whole else []
         quantities = [f"  real {self.prefix}log_prior = 0;", *vectors, *rest]
         inside = "\n".join([*quantities, "  {", model, "  }"])
         return "\n".join([*blocks, "model {", "}", f"generated quantities {{\n{inside}\n}}", ""])

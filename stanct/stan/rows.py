@@ -132,10 +132,9 @@ class Rows:
             raise StaysError("its variate has no element for each row")
         if family in _OF_VECTORS and (spec is None or not spec.array):
             raise StaysError("its variate is one vector")
-        design = family == "binomial_logit_glm"
+        coefficients = coefficients_of(family)
         for k, argument in enumerate(arguments):
-            coefficients = (design + 1, design + 2) if family in _OF_WHOLE else (design + 2,)
-            if family.endswith("_glm") and k in coefficients:
+            if k in coefficients:
                 self.whole(argument, scope)
                 continue
             form = self.form(argument, scope)
@@ -370,6 +369,14 @@ class Rows:
         own = {self._syntax.word(one.name) for one in self._syntax.functions}
         endings = ("", "_lpdf", "_lpmf", "_lcdf", "_lccdf")
         return any(name + ending in own for ending in endings)
+
+
+def coefficients_of(family: str) -> tuple[int, ...]:
+    """The places of the arguments of a generalised linear model that are the same in all rows."""
+    if not family.endswith("_glm"):
+        return ()
+    design = int(family == "binomial_logit_glm")
+    return (design + 1, design + 2) if family in _OF_WHOLE else (design + 2,)
 
 
 def _breaks(statement: Statement) -> bool:
