@@ -130,9 +130,13 @@ def test_a_good_run_s_page(run: TemperedRun, page: HtmlPage, tmp_path: Path) -> 
         assert signed(check.message) in reader.text
     limits = re.findall(r'<td class="limit">([^<]*)<', page)
     assert {"at least 100", "at most 1.05"} <= {*limits}
-    assert [limit.split()[1] for limit in limits] == [
-        {"minimum": "least", "maximum": "most"}[check.bound] for check in run.diagnostics
+    # A count that may be 0 has no limit.
+    bounds = {"minimum": "at least", "maximum": "at most"}
+    assert [limit.rpartition(" ")[0] or limit for limit in limits] == [
+        "none" if check.bound == "minimum" and check.threshold == 0 else bounds[check.bound]
+        for check in run.diagnostics
     ]
+    assert "none" in limits
     summary = run.summary()
     for name, mean in zip(summary.index, summary["mean"].to_numpy(float), strict=True):
         assert str(name) in reader.text and number(mean) in reader.text
