@@ -70,7 +70,7 @@ def test_evidence_json(
     assert np.mean(r < row["q75"]) == pytest.approx(0.75, abs=0.06)
     assert found["posterior"]["r"]["mean"] == pytest.approx(row["mean"])
     assert main(["draws", str(save), "--names", "r", "--weighted", "--quiet"]) == 0
-    every = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    every: Any = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert len(every) == found["chains"] * found["draws"]
     assert every["weight__"].sum() == pytest.approx(1)
     assert (every["r"] * every["weight__"]).sum() == pytest.approx(found["posterior"]["r"]["mean"])
@@ -91,11 +91,11 @@ def test_modes_for_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {"weight", "std_error", "log_z", "log_z_std_error", "x[1]"} < set(found[0])
     assert found[0]["weight"] == pytest.approx(0.7, abs=5 * found[0]["std_error"])
     assert main(["draws", str(save), "--weighted", "--quiet"]) == 0
-    every = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    every: Any = pd.read_csv(io.StringIO(capsys.readouterr().out))
     weights = every.groupby("mode__")["weight__"].sum()
     assert weights.to_numpy() == pytest.approx([row["weight"] for row in found])
     assert main(["summary", str(save), "--by", "mode", "--quiet"]) == 0
-    table = pd.read_csv(io.StringIO(capsys.readouterr().out), index_col=["mode", "name"])
+    table: Any = pd.read_csv(io.StringIO(capsys.readouterr().out), index_col=["mode", "name"])
     assert table["mean"][1, "x[1]"] == pytest.approx(found[0]["x[1]"])
 
 
