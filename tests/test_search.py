@@ -394,7 +394,7 @@ def test_a_best_mode_that_was_hardly_found_again_fails_the_check(seed: int) -> N
     few = {"survey": {"again": 2, "starts": 149, "unseen_of_any": 0.3}}["survey"]
     (failed,) = surveyed_checks({"weight": np.ones(1)}, "", few)
     assert failed.name == "search" and not failed.passed and "149 ascents, 2 led" in failed.message
-    (failed,) = surveyed_checks({"weight": np.ones(3)}, "", {"settled": False, "particles": 400})
+    (failed,) = surveyed_checks({"mode": np.arange(1, 4)}, "", {"settled": False, "particles": 400})
     assert not failed.passed and "400 annealed particles" in failed.message
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.names import MODES
 from stanct.common.settings import Real, Whole
-from stanct.path.base import Base, Drawn, batch_of, gradients_per_draw, lent
+from stanct.path.base import Base, Drawn, NestedBase, batch_of, gradients_per_draw, lent
 from stanct.path.bias import ATOM, Bias
 from stanct.path.course import Course, beta_grid
 from stanct.runs.tempered import TemperedRun
@@ -110,7 +110,7 @@ class Independence(Method[TemperedRun]):
         """Fit a base, learn the bias from draws of it, and draw."""
         start = job.start(sampled=True)
         base, nested = start.base, start.nested
-        if nested is not None:  # the fit has draws already
+        if nested is not None and isinstance(base, NestedBase):  # the fit has draws already
             trial = -nested.log_weights
         else:
             trial = job.base_delta(base, self.trial, "trial")
