@@ -308,7 +308,7 @@ def test_stans_own_line_search_may_never_end() -> None:
     )
     assert found.returncode == 0
     one, other = (tuple(map(float, line.split())) for line in found.stdout.splitlines())
-    assert abs(one[0] - other[0]) < 4 * math.hypot(one[1], other[1]) < 0.2
+    assert abs(one[0] - other[0]) < 4 * math.hypot(one[1], other[1]) < 0.8
 
 
 def test_the_time_counts_from_its_beginning() -> None:
