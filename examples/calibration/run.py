@@ -47,12 +47,13 @@ METHODS: dict[str, stanct.Method[Any] | None] = {
     "pseudo_extended": stanct.PseudoExtended(),
     "ais": stanct.AIS(),
 }
+MAKERS = (
+    "curvature", "pathfinder", "tails", "given", "ridges", "scouts", "wide", "products",
+    "particles", "exchanges",
+)  # fmt: skip
 # The default without one of its makers, or without a part of what it does.
 LESS: dict[str, Callable[[stanct.Recipe], stanct.Recipe]] = {
-    **{
-        name: operator.methodcaller("without", name)
-        for name in ("curvature", "pathfinder", "tails", "given", "ridges", "scouts", "wide")
-    },
+    **{name: operator.methodcaller("without", name) for name in MAKERS},
     "scans": lambda all_: all_.changing("ascents", scan=False),
     "outskirts": lambda all_: all_.changing("ascents", outskirts=False),
     "wide part": lambda all_: replace(all_, wide_share=0.0),
