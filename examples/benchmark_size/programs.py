@@ -54,8 +54,8 @@ transformed data {
 }
 parameters { real<lower=0> height; real<lower=0> noise; vector[N] z; }
 model {
-  height ~ normal(0, 1);
-  noise ~ normal(0, 1);
+  height ~ normal(0, 1) T[0, ];
+  noise ~ normal(0, 1) T[0, ];
   z ~ std_normal();
   y ~ normal(height * (L * z), noise);
 }
@@ -118,7 +118,7 @@ def process(size: int) -> Sized:
     for i, height in enumerate(np.exp(grid[0])):
         variance = height**2 * values[:, None] + np.exp(2 * grid[1])
         log_likelihood = -0.5 * (squares[:, None] / variance + np.log(2 * np.pi * variance)).sum(0)
-        log_prior = -0.5 * (height**2 + np.exp(2 * grid[1])) - np.log(2 * np.pi)
+        log_prior = -0.5 * (height**2 + np.exp(2 * grid[1])) - np.log(np.pi / 2)
         log_f[i] = log_likelihood + log_prior + grid[0][i] + grid[1]
     steps = np.log([axis[1] - axis[0] for axis in grid]).sum()
     data = {"N": size, "t": times, "y": y, "width": width}
