@@ -550,71 +550,7 @@ def test_what_programs_leave_out(case: str) -> None:
     assert len(again) == sum(o.kind == "half_prior" for o in found) - len(constant_ones)
 
 
-BY_HAND = "data { int N; } parameters { real a; vector[N] z; real<lower=0> s; } model { MODEL }"
-
-
-@pytest.mark.parametrize(
-    ("model", "kinds"),
-    [
-        # Alone, its constant is missing for certain.
-        ("a ~ normal(0, 1); s ~ exponential(1); target += -0.5 * dot_self(z);", "kernel"),
-        ("target += -a^2 / 2 - s; z ~ normal(a, 1);", "missing_constant kernel"),
-        ("a ~ normal(0, 1); s ~ exponential(1); real p = 0; p += -0.5 * z' * z; target += p;",
-         "kernel"),
-        ("target += -0.5 * square(a); z ~ normal(a, s); s ~ exponential(1);", "kernel"),
-        # With its constant, wherever that stands, or with one that may be it.
-        ("target += -0.5 * square(a) - 0.5 * log(2 * pi()); z ~ std_normal(); s ~ exponential(1);",
-         ""),
-        ("a ~ std_normal(); s ~ exponential(1); target += -0.5 * (z' * z); "
-         "target += -0.5 * size(z) * log(2 * pi());", ""),
-        ("target += -0.5 * a * a; target += -1.2; z ~ std_normal(); s ~ exponential(1);",
-         "missing_constant missing_constant"),
-        # What has another prior, a bound or something of its own in a loop.
-        ("target += -0.5 * square(a); a ~ normal(0, 2); z ~ std_normal(); s ~ exponential(1);",
-         "missing_constant"),
-        ("target += -0.5 * square(a) - abs(a); z ~ std_normal(); s ~ exponential(1);",
-         "missing_constant"),
-        ("target += -0.5 * square(s); a ~ std_normal(); z ~ std_normal();",
-         "missing_constant"),
-        ("for (k in 1:2) target += -0.5 * square(a); z ~ std_normal(); s ~ exponential(1);",
-         "missing_constant"),
-        ("a ~ std_normal(); s ~ exponential(1); sum(z) ~ normal(0, 1); "
-         "target += -0.5 * dot_self(z);", "missing_constant"),
-    ],
-)  # fmt: skip
-def test_a_kernel_lacks_its_constant(model: str, kinds: str) -> None:
-    found = omissions(Program.from_source(BY_HAND.replace("MODEL", model)))
-    assert sorted(one.kind for one in found) == sorted(kinds.split())
-
-
-def test_a_kernel_is_told_with_its_amount() -> None:
-    model = "a ~ normal(0, 1); s ~ exponential(1); target += -0.5 * dot_self(z);"
-    target = target_of(BY_HAND.replace("MODEL", model), {"N": 3}, "kernel")
-    (found,) = target.omissions
-    assert found.value == pytest.approx(-1.5 * math.log(2 * math.pi))
-    assert found.remedy == "target += std_normal_lpdf(z);" and found.parameters == ("z",)
-    one = "data { int n; } parameters { real x; } model { target += -0.5 * x^2; }"
-    alone = one.removeprefix("data { int n; } ")
-    (lack,) = omissions(Program.from_source(one))
-    assert lack.value == pytest.approx(-log_z(Program.from_source(alone)), abs=1e-9)
-    mended = alone.replace("target += -0.5 * x^2;", lack.remedy or "")
-    assert omissions(Program.from_source(mended)) == ()
-    assert log_z(Program.from_source(mended)) == pytest.approx(0, abs=1e-9)
-    # Without data it is a density of its own, such as those of physics.
-    (lack,) = omissions(Program.from_source(alone))
-    assert lack.kind == "missing_constant"
-
-
-def test_numbers_of_the_data_tell_whether_a_constant_fits() -> None:
-    source = """
-    data { int N; int P; matrix[N, P] X; } parameters { vector[P] z; }
-    model { target += -0.5 * dot_self(z); target += -0.5 * cols(X) * log(2 * pi()); }
-    """
-    assert [one.kind for one in omissions(Program.from_source(source))] == ["missing_constant"] * 2
-    data = {"N": 1, "P": 3, "X": [[1.0] * 3]}
-    for constant_of, left in (("cols(X)", 0), ("3", 0), ("4", 2), ("(P + N)", 2), ("(P * N)", 0)):
-        target = target_of(source.replace("cols(X)", constant_of), data)
-        assert [one.kind for one in target.omissions] == ["missing_constant"] * left
+def test_numbers_of_the_data_tell_the_volume_of_a_support() -> None:
     flat = "data { real U; int N; } parameters { vector<lower=0, upper=U>[N] x; } model { }"
     assert omissions(Program.from_source(flat))[0].value is None
     (told,) = target_of(flat, {"U": 3.0, "N": 2}).omissions

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Unpack, overload
 import numpy as np
 
 from stanct.api.model import TemperedModel
-from stanct.api.sampling import sample
+from stanct.api.sampling import measuring_prior, sample
 from stanct.api.tempering import temper
 from stanct.bases.pilots import Piloted
 from stanct.bases.search import NOTHING, Search
@@ -198,6 +198,7 @@ def bridge(
     with one_blas_thread():
         seed = fresh_seed() if seed is None else seed
         run, unseen = _Bridging(target, fit, settings, seed).run()
+        run = measuring_prior(run, target)
     if not escalate or not mendable(run.diagnostics):
         return run
     return _escalated(target, run, unseen, method, options)

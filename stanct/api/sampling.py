@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from stanct.api.preparing import Asked, prepared
 from stanct.bases.known import Hints
@@ -21,10 +21,12 @@ from stanct.engines.cmdstan import CmdStan
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
 from stanct.runs.storage import check_store_folder
+from stanct.runs.verdicts import failures
 from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
 from stanct.samplers.options import DEFAULTS, ELSEWHERE, Options
+from stanct.stan.prior_mass import untold
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import telling_of
 from stanct.targets.program_target import ProgramTarget, naming_causes
@@ -35,6 +37,10 @@ from stanct.work.interrupts import heeding_signals
 from stanct.work.pools import check_executor, opened
 from stanct.work.progress import Bar
 
+# The most gradients of a run on the prior alone that only checks whether its integral is 1.
+CHECKING = 200_000
+
+AnyRun = TypeVar("AnyRun", bound=Run)
 Result = TypeVar("Result")
 
 
@@ -90,6 +96,16 @@ def sample(
         The run was interrupted before every chain had finished draws. A later interrupt returns the
         finished draws.
     """
+    begun, run = time.monotonic(), sampled(target, method, options)
+    limit = options.get("max_seconds")
+    left = None if limit is None else limit - time.monotonic() + begun
+    return measuring_prior(run, target, left, progress=options.get("progress", True))
+
+
+def sampled(
+    target: SampledTarget | StochasticTarget, method: Method[Any] | str, options: Options
+) -> Any:
+    """What `sample` returns, with what the program's text alone tells of the prior's mass."""
     chosen = _whole(method) if isinstance(method, Method) else named_method(method)
     if isinstance(target, ProgramTarget) and target.program.ends is not None:
         chosen = _between(chosen)
@@ -144,27 +160,45 @@ def sample(
         if execution.store is not None and not run.ended_early:
             execution.complete(run.z)
             run = run.stored(execution.store)
-    untold = isinstance(run, EvidenceRun) and run.provenance.get("log_prior_mass", 0.0) is None
-    if untold and not run.ended_early:
-        left = None if plan.max_seconds is None else plan.max_seconds - time.monotonic() + begun
-        return _with_prior_mass(run, target, execution.seed, left)
     return run
 
 
-def _with_prior_mass(run: Run, target: Any, seed: int, seconds: float | None) -> Run:
-    """The run with the mass of its prior by a run on that alone, if it ends within the seconds."""
-    options: Options = {"seed": seed, "engine": "embedded", "progress": False}
+def measuring_prior(
+    run: AnyRun, target: Any, seconds: float | None = None, *, progress: bool = False
+) -> AnyRun:
+    """The run with the mass of its prior, where the text does not tell it, by a run on that alone.
+
+    If that ends within the seconds. Where log Z rests on it, it may cost as much as any run.
+    """
+    if not isinstance(target, ProgramTarget) or not isinstance(run, EvidenceRun):
+        return run
+    told, auto = run.provenance, cast(Any, METHODS["auto"])
+    method = auto()
+    options: Options = {"seed": run.settings["seed"], "engine": "embedded", "progress": False}
     if seconds is not None:
         options["max_seconds"] = max(seconds, 0.0)
     try:
-        prior = sample(prior_target(target.program, target.data), **options)
+        doubts = untold(target.program, target.omissions)
+        if "log_prior_mass" not in told:
+            method = auto(max_gradients=CHECKING)
+            options["base"] = replace(RECIPES[AUTO], gradients=CHECKING)
+        if run.ended_early or not (doubts or told.get("log_prior_mass", 0.0) is None):
+            return run
+        with Bar(0, "the prior alone", shown=progress):
+            prior = sampled(prior_target(target.program, target.data), method, options)
     except (StanctError, KeyboardInterrupt):
         return run
-    if not isinstance(prior, EvidenceRun) or not prior.verdict.for_draws:
+    facts = {n: told[n] + prior.provenance[n] for n in ("gradients", "evaluations", "seconds")}
+    facts["measured"] = [one.line for one in doubts]
+    endless = [one for one in failures(prior.diagnostics) if one.name == "improper"]
+    if endless:
+        said = f"The prior alone is improper. {endless[0].message}"
+        facts["improper_prior"] = [said, endless[0].remedy]
+    elif isinstance(prior, EvidenceRun) and prior.verdict.for_draws:
+        mass = prior.bare_evidence
+        facts |= {"log_prior_mass": mass.log_z, "log_prior_mass_error": mass.std_error}
+    else:
         return run
-    told, mass = run.provenance, prior.bare_evidence
-    spent = {n: told[n] + prior.provenance[n] for n in ("gradients", "evaluations", "seconds")}
-    facts = {"log_prior_mass": mass.log_z, "log_prior_mass_error": mass.std_error, **spent}
     return replace(run, provenance={**told, **facts})
 
 

@@ -364,8 +364,9 @@ def _alike(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def _improper(run: Run) -> int:
     """Number of parameters with improper priors."""
-    omissions = run.provenance.get("omissions") or ()
-    return sum(len(one["parameters"]) for one in omissions if one["improper"])
+    told = run.provenance
+    named = [one["parameters"] for one in told.get("omissions") or () if one["improper"]]
+    return sum(map(len, named)) + ("improper_prior" in told)
 
 
 def _with_evidence(label: str, run: Run | str | os.PathLike[str]) -> EvidenceRun:

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from stanct.common.errors import first_few
+from stanct.estimates.digits import with_error
 from stanct.estimates.path import Evidence
 from stanct.runs.verdicts import Check, are_normalised, check
+
+ERROR = "log_prior_mass_error"
 
 
 def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
@@ -24,16 +27,26 @@ def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, .
         return ()
     improper = [one for one in omissions if one["improper"]]
     names = [f"`{name}`" for one in improper for name in one["parameters"]]
-    amount = lacking(facts)
+    remedy = f"Give {first_few(names) if names else 'every parameter'} a proper prior."
+    told = [_told(improper), remedy] if improper else facts.get("improper_prior")
+    amount = _amount(facts)
     size = abs(amount) if math.isfinite(amount) else math.inf
     threshold = std_error / 2 if std_error < np.inf else 0.0
     return (
-        check("proper_prior", len(improper), 0, not improper,
-              _told(improper) or "Every parameter has a prior or a bounded support.",
-              f"Give {first_few(names) if names else 'every parameter'} a proper prior."),
+        check("proper_prior", len(improper) or bool(told), 0, not told,
+              *(told or ("Every parameter has a prior or a bounded support.", remedy))),
         check("normalised", size, threshold, size <= threshold,
-              *_unnormalised(omissions, amount, std_error)),
+              *_unnormalised(facts, amount, std_error)),
     )  # fmt: skip
+
+
+def _amount(facts: Mapping[str, Any]) -> float:
+    """What is to be added to log Z, also by a run on the prior if it found more than text tells."""
+    text = lacking(facts)
+    if ERROR not in facts or math.isnan(text):
+        return text
+    mass, error = facts["log_prior_mass"], facts[ERROR]
+    return text if abs(mass + text) <= 3 * error else -mass
 
 
 def prior_mass_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
@@ -50,7 +63,7 @@ def prior_mass_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
 
 def with_prior_mass(evidence: Evidence, facts: Mapping[str, Any]) -> Evidence:
     """An estimate from the prior, with the prior's mass and its error; unknown counts as 1."""
-    mass, error = facts.get("log_prior_mass") or 0.0, facts.get("log_prior_mass_error", 0.0)
+    mass, error = facts.get("log_prior_mass") or 0.0, facts.get(ERROR, 0.0)
     return replace(
         evidence,
         log_z=evidence.log_z + mass,
@@ -73,8 +86,9 @@ def _is_known(omission: Mapping[str, Any]) -> bool:
 
 def unchecked(facts: Mapping[str, Any]) -> tuple[int, ...]:
     """Lines that may leave out a constant that the text does not tell, in the text's order."""
-    found = facts.get("omissions") or ()
-    return tuple(dict.fromkeys(one["line"] for one in found if one["kind"] == "missing_constant"))
+    found, measured = facts.get("omissions") or (), facts.get("measured", ())
+    doubts = (one["line"] for one in found if one["kind"] == "missing_constant")
+    return tuple(dict.fromkeys(line for line in doubts if line not in measured))
 
 
 def _told(omissions: Sequence[Mapping[str, Any]]) -> str:
@@ -88,14 +102,21 @@ def _told(omissions: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _unnormalised(
-    omissions: Sequence[Mapping[str, Any]], amount: float, std_error: float
-) -> tuple[str, str]:
+def _unnormalised(facts: Mapping[str, Any], amount: float, std_error: float) -> tuple[str, str]:
     """Which constants are missing, and how to mend that."""
+    omissions = facts["omissions"]
     known = [one for one in omissions if _is_known(one)]
+    lines = unchecked(facts)
+    doubt = f" Whether {are_normalised(lines)} cannot be checked." if lines else ""
+    if ERROR in facts and (not known or amount != lacking(facts)):
+        mass = facts["log_prior_mass"]
+        said = f"A run on the prior alone has log Z = {with_error(mass, facts[ERROR])}"
+        if not amount:
+            return f"{said}, as a normalised one has.{doubt}", "Normalise the priors."
+        side, lines = "large" if mass > 0 else "small", facts["measured"]
+        remedy = f"Add {-mass:.4f} to log Z, or see that {are_normalised(lines)}."
+        return f"{said}, and not 0: the program's log Z is too {side} by that.{doubt}", remedy
     if not known:
-        lines = unchecked({"omissions": omissions})
-        doubt = f" Whether {are_normalised(lines)} cannot be checked." if lines else ""
         return f"No constant is known to be missing.{doubt}", "Normalise the priors."
     told = _told(known)
     if math.isfinite(amount) and 0 < std_error < np.inf:

@@ -71,7 +71,7 @@ def leading(run: Run) -> list[Check]:
 def _log_z(run: Run) -> str:
     if isinstance(run, EvidenceRun):
         known = str(run.evidence).partition("\n")[0]
-        improper = any(one["improper"] for one in run.provenance.get("omissions") or ())
+        improper = "proper_prior" in run.warnings
         return f"{known}; no evidence: the prior is improper" if improper else known
     return f"No log Z: {run.made_by} estimates no evidence."
 

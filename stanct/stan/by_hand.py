@@ -6,7 +6,7 @@ a factor, a kernel among its terms, or a kernel in a function, it need not be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from stanct.stan.arithmetic import constant
 from stanct.stan.densities import DENSITY, PROBABILITY, Densities
@@ -16,10 +16,9 @@ from stanct.stan.walks import terms_of_sum
 
 
 class ByHand:
-    """Finds what is no sum of densities in one program, but for terms that are explained."""
+    """Finds what is no sum of densities in one program."""
 
-    def __init__(self, densities: Densities, explained: Iterable[Range] = ()) -> None:
-        self._explained = frozenset(explained)
+    def __init__(self, densities: Densities) -> None:
         self._densities, self._syntax = densities, densities.syntax
         self._functions = densities.program.functions
         self._known: dict[str, bool] = {}
@@ -36,8 +35,6 @@ class ByHand:
 
     def _is_free(self, term: Range) -> bool:
         seen = self._densities
-        if term in self._explained:
-            return True
         return not seen.roots(seen.names_past_sizes(term)) or seen.names(term) <= seen.sums
 
     def _is_whole(self, value: Range, is_free: Callable[[Range], bool]) -> bool:

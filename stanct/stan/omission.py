@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Kind = (
-    Literal["half_prior", "on_surface", "kernel", "flat_prior", "improper", "unused_parameter"]
+    Literal["half_prior", "on_surface", "flat_prior", "improper", "unused_parameter"]
     | Literal["missing_constant"]
 )
 
@@ -20,11 +20,10 @@ class Omission:
     ----------
     kind
         ``"half_prior"``: a prior has mass outside of its parameter's bounds. ``"on_surface"``: a
-        density of all vectors is the prior of vectors on a surface. ``"kernel"``: a prior written
-        by hand lacks its constant. ``"flat_prior"``: a parameter of bounded support has no prior,
-        so that its density is 1. ``"improper"``: a parameter of unbounded support has no prior.
-        ``"unused_parameter"``: a parameter does not enter the target. ``"missing_constant"``: a
-        constant may be missing, which cannot be checked.
+        density of all vectors is the prior of vectors on a surface. ``"flat_prior"``: a parameter
+        of bounded support has no prior, so that its density is 1. ``"improper"``: a parameter of
+        unbounded support has no prior. ``"unused_parameter"``: a parameter does not enter the
+        target. ``"missing_constant"``: a constant may be missing, which cannot be checked.
     parameters
         Names of the parameters concerned.
     path, line

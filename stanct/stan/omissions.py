@@ -21,7 +21,6 @@ from stanct.stan.branches import taken
 from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
 from stanct.stan.half_priors import HalfPriors, cuts_off
-from stanct.stan.kernels import Kernel, kernels
 from stanct.stan.nodes import Call, Declare, Range, TypeSpec
 from stanct.stan.omission import Kind, Omission, differences
 from stanct.stan.own_constants import Lack, OwnConstant, OwnConstants
@@ -33,8 +32,8 @@ from stanct.stan.surfaces import on_surfaces
 from stanct.stan.truncations import HalfPrior
 from stanct.stan.volumes import volume
 
-# What may lack a constant: a parameter without a prior, by its name, and two kinds of priors.
-_Lacking = str | HalfPrior | Kernel
+# What may lack a constant: a parameter without a prior, by its name, and a prior.
+_Lacking = str | HalfPrior
 NEGLIGIBLE = 1e-4
 """Corrections of log Z smaller than this are not reported."""
 
@@ -50,8 +49,8 @@ def omissions(program: Program, known: Known = MappingProxyType({})) -> tuple[Om
         return differences(omissions(program.ends.full), omissions(program.ends.base))
     finder = _Finder(taken(program, known), known)
     found = [
-        *finder.half_priors(), *finder.on_surfaces(), *finder.kernels(), *finder.parameters(),
-        *finder.increments(), *finder.rejections(), *finder.transformed(), *finder.unchecked(),
+        *finder.half_priors(), *finder.on_surfaces(), *finder.parameters(), *finder.increments(),
+        *finder.rejections(), *finder.transformed(), *finder.unchecked(),
     ]  # fmt: skip
     return tuple(omission for _, omission in sorted(found, key=lambda pair: pair[0]))
 
@@ -87,7 +86,6 @@ class _Finder:
             if self._key(half.density) not in self._doubled
             and (half.value is None or abs(half.value) >= NEGLIGIBLE)
         ]
-        self._kernels = [*kernels(self.densities)]
         self._corrected = set[_Lacking]()
         self._doubtful: dict[_Lacking, int] = {}
         self._constants = self._match()
@@ -95,9 +93,7 @@ class _Finder:
     def _match(self) -> list[OwnConstant]:
         """Find which priors the program's own constants correct, and return the other constants."""
         own = self._numbers
-        lacks: dict[Lack, _Lacking] = {
-            Lack(kernel.statement, *own.read(kernel.lack)): kernel for kernel in self._kernels
-        }
+        lacks: dict[Lack, _Lacking] = {}
         for half in self._halves:
             text, runs, _ = (half.total or "").partition(" whenever")
             read = own.read(text, half.density.inside if runs else ())
@@ -119,12 +115,9 @@ class _Finder:
         filled, left = own.match([*lacks])
         self._corrected = {lacks[lack] for lack in filled}
         left = [one for one in left if one.is_fixed]
-        if left:  # any constant may be that of a kernel
-            self._kernels = [one for one in self._kernels if one in self._corrected]
         by_hand = [one.tokens for one in self.densities.increments]
         left = [one for one in left if one.statement.tokens not in by_hand]
-        open_ = [lacks[one] for one in lacks.keys() - filled if one.is_open] if left else []
-        told = [one for one in open_ if not isinstance(one, Kernel)]
+        told = [lacks[one] for one in lacks.keys() - filled if one.is_open] if left else []
         self._doubtful = {one: self._line(left[0].statement.tokens) for one in told}
         return [] if told else left
 
@@ -154,23 +147,6 @@ class _Finder:
         self, tokens: Range, names: Iterable[str], sentence: str
     ) -> tuple[int, Omission]:
         return self._omission(tokens, "missing_constant", tuple(sorted(names)), sentence)
-
-    def kernels(self) -> Iterator[tuple[int, Omission]]:
-        """Yield the kernels of which no constant of the program is the missing one."""
-        for kernel in self._kernels:
-            if kernel not in self._corrected:
-                value = self._value_of(kernel.lack)
-                off = "" if value is None else f" by {abs(value):.4f}"
-                yield self._omission(
-                    kernel.statement.tokens,
-                    "kernel",
-                    (kernel.name,),
-                    f"`{kernel.name}` has the kernel of a standard normal density as its only "
-                    f"prior, without the constant of the density: log Z is too large{off}.",
-                    correction=kernel.lack,
-                    value=value,
-                    remedy=f"target += std_normal_lpdf({kernel.name});",
-                )
 
     def _value_of(self, text: str) -> float | None:
         """The value of an expression; None if neither the program's text nor data tell it."""
@@ -377,11 +353,8 @@ class _Finder:
 
     def increments(self) -> Iterator[tuple[int, Omission]]:
         """Yield the increments of the target that call no density."""
-        explained = {kernel.statement.tokens: kernel.term for kernel in self._kernels}
-        finder = ByHand(self.densities, explained.values())
+        finder = ByHand(self.densities)
         for statement in self.densities.increments:
-            if statement.tokens in explained and not finder.is_added_by(statement):
-                continue
             yield self._unchecked(
                 statement.tokens,
                 self.densities.roots_in(statement.value),

@@ -7,11 +7,13 @@ volume of its support, and a prior with mass outside of declared bounds adds wha
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from stanct.stan.accumulators import accumulators
 from stanct.stan.densities import one_line
 from stanct.stan.dependence import Dependence
 from stanct.stan.nodes import Increment, Tilde
+from stanct.stan.omission import Omission
 from stanct.stan.omissions import omissions
 from stanct.stan.program import Program
 
@@ -25,8 +27,22 @@ def corrections(program: Program) -> tuple[str, ...] | None:
     """
     if program.ends is not None:
         return ()
-    dependence = Dependence(program)
-    syntax = program.syntax
+    found = omissions(program)
+    missing = [one for one in found if one.correction is None and one.value != 0]
+    if untold(program, found) or any(one.kind != "missing_constant" for one in missing):
+        return None
+    return tuple(one.correction for one in found if one.correction is not None)
+
+
+def untold(program: Program, found: Sequence[Omission]) -> tuple[Omission, ...]:
+    """Those of a program's omissions that leave the mass of the prior unknown.
+
+    What the likelihood adds by hand is none of them.
+    """
+    doubts = [one for one in found if one.kind == "missing_constant"]
+    if not doubts or program.ends is not None:
+        return ()
+    dependence, syntax = Dependence(program), program.syntax
     by_hand, likely = set[tuple[int, str]](), set[tuple[int, str]]()
     sums = set(accumulators(program))
     for statement in program.statements("transformed parameters", "model"):
@@ -39,18 +55,12 @@ def corrections(program: Program) -> tuple[str, ...] | None:
         elif isinstance(statement, Tilde):
             likely.add(place)
         sums -= {syntax.word(term.tokens.first) for term in priors}
-    found: list[str] = []
-    for omission in omissions(program):
-        if omission.kind == "missing_constant":
-            place = omission.line, omission.statement
-            total = re.split(r"\W", omission.statement, maxsplit=1)[0]
-            if place in by_hand or (place not in likely and total not in {"target", *sums}):
-                return None
-        elif omission.correction is not None:
-            found.append(omission.correction)
-        elif omission.value != 0:
-            return None
-    return tuple(found)
+
+    def of_prior(one: Omission) -> bool:
+        place, total = (one.line, one.statement), re.split(r"\W", one.statement, maxsplit=1)[0]
+        return place in by_hand or (place not in likely and total not in {"target", *sums})
+
+    return tuple(one for one in doubts if of_prior(one))
 
 
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:
