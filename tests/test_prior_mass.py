@@ -72,6 +72,17 @@ def test_an_improper_prior_written_by_hand_is_found(prior: str) -> None:
     assert math.isfinite(allowed.bayes_factor("a", "b").log)
 
 
+def test_what_the_priors_of_two_programs_lack_cancels_only_where_it_is_the_same() -> None:
+    kernel = "target += -abs(t) / 2; s ~ exponential(1);"
+    whole = "target += double_exponential_lpdf(t | 0, 2); s ~ exponential(1);"
+    alike = [run_of(PROPER + kernel), run_of("mu ~ normal(0, 1); " + kernel)]
+    said = "What log Z lacks is the same in all models"
+    assert any(said in note for note in stanct.compare(*alike, names=["a", "b"]).notes)
+    other = stanct.compare(alike[0], run_of(PROPER + whole), names=["a", "b"])
+    assert not any(said in note for note in other.notes)
+    assert any("A run on the prior alone" in note for note in other.notes)
+
+
 def test_what_is_known_is_not_measured() -> None:
     """Sums of densities need no run, and a likelihood by hand is none of the prior's."""
     plain = run_of(PROPER + "s ~ exponential(1); t ~ normal(0, 1);", method="independence")

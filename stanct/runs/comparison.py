@@ -29,7 +29,7 @@ from stanct.runs.caveats import (
 )
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.loading import load
-from stanct.runs.normalised import lacking
+from stanct.runs.normalised import missing
 from stanct.runs.run import Run
 from stanct.runs.verbs import Reported
 
@@ -356,9 +356,9 @@ def compare(
 
 def _alike(runs: Sequence[Run]) -> tuple[str, ...]:
     """Failed checks of what cancels: improper priors, once they are allowed, and equal amounts."""
-    amounts = np.array([lacking(run.provenance) for run in runs])
+    amounts, errors = np.transpose([missing(run.provenance) for run in runs])
     improper = {_improper(run) for run in runs}
-    same = "normalised" in runs[0].warnings and np.ptp(amounts) < SAME
+    same = "normalised" in runs[0].warnings and np.ptp(amounts) < SAME + 3 * np.linalg.norm(errors)
     return (*["proper_prior"] * (len(improper) == 1), *["normalised"] * bool(same))
 
 

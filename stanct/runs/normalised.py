@@ -29,7 +29,7 @@ def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, .
     names = [f"`{name}`" for one in improper for name in one["parameters"]]
     remedy = f"Give {first_few(names) if names else 'every parameter'} a proper prior."
     told = [_told(improper), remedy] if improper else facts.get("improper_prior")
-    amount = _amount(facts)
+    amount, _ = missing(facts)
     size = abs(amount) if math.isfinite(amount) else math.inf
     threshold = std_error / 2 if std_error < np.inf else 0.0
     return (
@@ -40,13 +40,15 @@ def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, .
     )  # fmt: skip
 
 
-def _amount(facts: Mapping[str, Any]) -> float:
-    """What is to be added to log Z, also by a run on the prior if it found more than text tells."""
-    text = lacking(facts)
-    if ERROR not in facts or math.isnan(text):
-        return text
-    mass, error = facts["log_prior_mass"], facts[ERROR]
-    return text if abs(mass + text) <= 3 * error else -mass
+def missing(facts: Mapping[str, Any]) -> tuple[float, float]:
+    """What is to be added to log Z, with its error, also where a run on the prior found more.
+
+    The error is 0 where the text tells, and the amount is NaN where neither does.
+    """
+    text, error = lacking(facts), facts.get(ERROR)
+    if error is None or math.isnan(text) or abs(facts["log_prior_mass"] + text) <= 3 * error:
+        return text, 0.0
+    return -facts["log_prior_mass"], error
 
 
 def prior_mass_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
