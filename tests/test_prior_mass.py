@@ -72,6 +72,27 @@ def test_an_improper_prior_written_by_hand_is_found(prior: str) -> None:
     assert math.isfinite(allowed.bayes_factor("a", "b").log)
 
 
+WALK = """
+data { int n; vector[n] y; } parameters { vector[n] x; }
+model {
+  target += -0.5 * dot_self(x[2:n] - x[1:(n - 1)]) - 0.5 * square(x[1]);MARK
+  y ~ normal(x, 1);
+}
+"""
+
+
+def test_a_term_that_may_be_either_is_measured_where_it_is_marked() -> None:
+    """Data in an index alone do not tell whether a term is prior or likelihood."""
+    data = {"n": 20, "y": [0.1 * k for k in range(20)]}
+    plain, marked = (
+        stanct.temper(WALK.replace("MARK", mark)).sample(data, seed=SEED, progress=False)
+        for mark in ("", "  // stanct: prior")
+    )
+    assert "log_prior_mass" not in plain.provenance and plain.verdict.unchecked == (4,)
+    assert marked.provenance["log_prior_mass"] == pytest.approx(10 * math.log(2 * math.pi))
+    assert plain.warnings == () and marked.warnings == ("normalised",)
+
+
 def test_what_the_priors_of_two_programs_lack_cancels_only_where_it_is_the_same() -> None:
     kernel = "target += -abs(t) / 2; s ~ exponential(1);"
     whole = "target += double_exponential_lpdf(t | 0, 2); s ~ exponential(1);"

@@ -26,7 +26,7 @@ from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
 from stanct.samplers.options import DEFAULTS, ELSEWHERE, Options
-from stanct.stan.prior_mass import untold
+from stanct.stan.prior_mass import is_told_apart, untold
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import telling_of
 from stanct.targets.program_target import ProgramTarget, naming_causes
@@ -37,8 +37,10 @@ from stanct.work.interrupts import heeding_signals
 from stanct.work.pools import check_executor, opened
 from stanct.work.progress import Bar
 
-# The most gradients of a run on the prior alone that only checks whether its integral is 1.
-CHECKING = 200_000
+# A run on the prior alone that only checks whether its integral is 1: the most gradients before its
+# draws, draws of each chain, and the most time, in seconds and in times that of the run.
+CHECKING, CHECKED = 200_000, 500
+LEAST_SECONDS, MOST_TIMES = 10.0, 3.0
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 Result = TypeVar("Result")
@@ -173,16 +175,19 @@ def measuring_prior(
     if not isinstance(target, ProgramTarget) or not isinstance(run, EvidenceRun):
         return run
     told, auto = run.provenance, cast(Any, METHODS["auto"])
-    method = auto()
+    rests = "log_prior_mass" in told
+    method = auto() if rests else auto(max_gradients=CHECKING)
     options: Options = {"seed": run.settings["seed"], "engine": "embedded", "progress": False}
+    if not rests:
+        own = max(LEAST_SECONDS, MOST_TIMES * told["seconds"])
+        seconds = own if seconds is None else min(own, seconds)
+        options |= {"base": replace(RECIPES[AUTO], gradients=CHECKING), "draws": CHECKED}
     if seconds is not None:
         options["max_seconds"] = max(seconds, 0.0)
     try:
         doubts = untold(target.program, target.omissions)
-        if "log_prior_mass" not in told:
-            method = auto(max_gradients=CHECKING)
-            options["base"] = replace(RECIPES[AUTO], gradients=CHECKING)
-        if run.ended_early or not (doubts or told.get("log_prior_mass", 0.0) is None):
+        wanted = told["log_prior_mass"] is None if rests else doubts
+        if run.ended_early or not wanted or not (rests or is_told_apart(target.program)):
             return run
         with Bar(0, "the prior alone", shown=progress):
             prior = sampled(prior_target(target.program, target.data), method, options)

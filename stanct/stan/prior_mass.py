@@ -63,6 +63,12 @@ def untold(program: Program, found: Sequence[Omission]) -> tuple[Omission, ...]:
     return tuple(one for one in doubts if of_prior(one))
 
 
+def is_told_apart(program: Program) -> bool:
+    """Whether it is certain which terms are the prior's, and not only that some split is."""
+    dependence = Dependence(program)
+    return not (dependence.by_index or dependence.unattributed or dependence.mixed)
+
+
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:
     """A Stan program of one real parameter whose log density is the sum of the expressions."""
     terms = "".join(f"  target += {expression};\n" for expression in expressions)
