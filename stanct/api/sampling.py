@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from stanct.api.preparing import Asked, prepared
 from stanct.bases.known import Hints
@@ -37,9 +37,8 @@ from stanct.work.interrupts import heeding_signals
 from stanct.work.pools import check_executor, opened
 from stanct.work.progress import Bar
 
-# A run on the prior alone that only checks whether its integral is 1: the most gradients before its
-# draws, draws of each chain, and the most time, in seconds and in times that of the run.
-CHECKING, CHECKED = 200_000, 500
+# The most time of a run on the prior alone that only checks whether its integral is 1: so many
+# seconds, or times that of the run.
 LEAST_SECONDS, MOST_TIMES = 10.0, 3.0
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -174,14 +173,12 @@ def measuring_prior(
     """
     if not isinstance(target, ProgramTarget) or not isinstance(run, EvidenceRun):
         return run
-    told, auto = run.provenance, cast(Any, METHODS["auto"])
+    told = run.provenance
     rests = "log_prior_mass" in told
-    method = auto() if rests else auto(max_gradients=CHECKING)
     options: Options = {"seed": run.settings["seed"], "engine": "embedded", "progress": False}
     if not rests:
         own = max(LEAST_SECONDS, MOST_TIMES * told["seconds"])
         seconds = own if seconds is None else min(own, seconds)
-        options |= {"base": replace(RECIPES[AUTO], gradients=CHECKING), "draws": CHECKED}
     if seconds is not None:
         options["max_seconds"] = max(seconds, 0.0)
     try:
@@ -190,7 +187,7 @@ def measuring_prior(
         if run.ended_early or not wanted or not (rests or is_told_apart(target.program)):
             return run
         with Bar(0, "the prior alone", shown=progress):
-            prior = sampled(prior_target(target.program, target.data), method, options)
+            prior = sampled(prior_target(target.program, target.data), "auto", options)
     except (StanctError, KeyboardInterrupt):
         return run
     facts = {n: told[n] + prior.provenance[n] for n in ("gradients", "evaluations", "seconds")}

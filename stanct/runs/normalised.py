@@ -115,7 +115,7 @@ def _unnormalised(facts: Mapping[str, Any], amount: float, std_error: float) -> 
         said = f"A run on the prior alone has log Z = {with_error(mass, facts[ERROR])}"
         if not amount:
             return f"{said}, as a normalised one has.{doubt}", "Normalise the priors."
-        side, lines = "large" if mass > 0 else "small", facts["measured"]
+        side, lines = "large" if mass > 0 else "small", dict.fromkeys(facts["measured"])
         remedy = f"Add {-mass:.4f} to log Z, or see that {are_normalised(lines)}."
         return f"{said}, and not 0: the program's log Z is too {side} by that.{doubt}", remedy
     if not known:
