@@ -124,9 +124,10 @@ def test_pages_offer_their_programs_and_data(source: Path, site: Path) -> None:
     shown = (source / "tutorial.md").read_text("utf-8")
     assert shown.index("{download}`examples/radon/radon.data.json`") < shown.index("import stanct")
     with zipfile.ZipFile(source / build.ARCHIVE) as archive:
-        assert archive.read("examples/radon/radon.stan") == (
-            ROOT / "examples/radon/radon.stan"
-        ).read_bytes()
+        assert (
+            archive.read("examples/radon/radon.stan")
+            == (ROOT / "examples/radon/radon.stan").read_bytes()
+        )
     page = (site / "methods" / "auto.html").read_text("utf-8")
     links = re.findall(r'href="(\S+(?:bimodal\.stan|\.zip))"', page)
     assert len(links) == 2 and all((site / "methods" / link).is_file() for link in links)

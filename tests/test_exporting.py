@@ -226,10 +226,9 @@ def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
 
 def test_what_the_program_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     half = SOURCE.replace("tau ~ exponential(1)", "tau ~ normal(0, 1)")
-    for forms, told in ({}, True), ({"half_priors": "renormalise"}, False):
-        folder = stanct.temper(half, **forms).export(
-            tmp_path / str(told), DATA, seed=1, progress=False
-        )
+    whole = stanct.temper(half, half_priors="renormalise")
+    for model, told in (stanct.temper(half), True), (whole, False):
+        folder = model.export(tmp_path / str(told), DATA, seed=1, progress=False)
         for name in ("README.md", "run.py", "run.R"):
             assert ("log(2) to log Z" in (folder / name).read_text()) == told
 
