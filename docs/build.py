@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,11 @@ HERE = Path(__file__).resolve().parent
 WIDTH = 80
 """Characters of a line of output that a page shows without scrolling."""
 BLOCK = re.compile(r"^```(python|notebook|sh|stan)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+
+FILES = re.compile(r"\b(?:examples|stan_models)/[\w/.-]+\.(?:stan|json|csv)\b")
+"""Programs and data that the code of a page names."""
+ARCHIVE = "stanct-examples.zip"
+"""All of these, under the paths by which pages name them."""
 
 
 def pages() -> list[Path]:
@@ -82,6 +88,33 @@ def with_outputs(text: str, cells: list[dict[str, str]] | None = None) -> str:
         return block[0] + (f"\n```text\n{_filled(shown)}\n```\n" if shown.strip() else "")
 
     return BLOCK.sub(run, text)
+
+
+def named_files(text: str) -> list[str]:
+    """Programs and data that the blocks of code of a page name, in order."""
+    return list(
+        dict.fromkeys(name for block in BLOCK.finditer(text) for name in FILES.findall(block[0]))
+    )
+
+
+def with_files(text: str, depth: int = 0) -> str:
+    """A page that offers its programs and data before the block of code that first names one."""
+    named = named_files(text)
+    if not named:
+        return text
+    start = next(block.start() for block in BLOCK.finditer(text) if FILES.search(block[0]))
+    links = ", ".join(f"{{download}}`{name}`" for name in named)
+    archive = f"{{download}}`{ARCHIVE} <{'../' * depth}{ARCHIVE}>`"
+    told = f"*Files: {links}. {archive} has those of all pages, under the same paths.*\n\n"
+    return text[:start] + told + text[start:]
+
+
+def write_archive(file: Path) -> None:
+    """Write the programs and data of all pages into one archive."""
+    named = {name for page in pages() for name in named_files((HERE / page).read_text("utf-8"))}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(named):
+            archive.write(HERE.parent / name, name)
 
 
 def _filled(text: str) -> str:
@@ -196,11 +229,12 @@ def make_source(folder: Path) -> None:
     folder.mkdir(parents=True)
     shutil.copy(HERE / "conf.py", folder)
     shutil.copytree(HERE / "_static", folder / "_static")
+    write_archive(folder / ARCHIVE)
     for page in pages():
         (folder / page).parent.mkdir(exist_ok=True)
         text, cells = (HERE / page).read_text(encoding="utf-8"), []
         with workplace((folder / page).parent):
-            shown = with_outputs(text, cells)
+            shown = with_outputs(with_files(text, len(page.parts) - 1), cells)
         (folder / page).write_text(shown, encoding="utf-8")
         if cells:
             write_notebook((folder / page).with_suffix(".ipynb"), text, cells)

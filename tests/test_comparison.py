@@ -124,6 +124,19 @@ def test_nested_regressions(comparison: Comparison) -> None:
     assert list(comparison.table.index) == [comparison.names[i] for i in comparison.order]
 
 
+def test_factors_over_a_model_of_ones_choice(nested: list[stanct.TemperedRun]) -> None:
+    found = compare(*nested, observed="y", names=["H0", "H1", "H2"], over="H0")
+    over = {(one["of"], one["over"]): one["log"] for one in found.record()["bayes_factors"]}
+    assert over == {
+        (name, "H0"): found.bayes_factor(name, "H0").log for name in found.names if name != "H0"
+    }
+    assert found.table.loc["H1", "log_bayes_factor"] == over["H1", "H0"]
+    assert f"H1 over H0: {found.bayes_factor('H1', 'H0').in_words}" in str(found)
+    assert "Bayes factors are over H0" in found.report()
+    with pytest.raises(StanctError, match="no model 'H3'"):
+        compare(*nested, observed="y", over="H3")
+
+
 @LONG
 def test_eight_schools_centred_or_not() -> None:
     # Few tours of `joint` go into the neck of the centred program, and its error may be .8.

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -117,6 +118,19 @@ def test_the_notebook_was_executed(source: Path) -> None:
         "Calibration",
         "bimodal",
     ]
+
+
+def test_pages_offer_their_programs_and_data(source: Path, site: Path) -> None:
+    shown = (source / "tutorial.md").read_text("utf-8")
+    assert shown.index("{download}`examples/radon/radon.data.json`") < shown.index("import stanct")
+    with zipfile.ZipFile(source / build.ARCHIVE) as archive:
+        assert (
+            archive.read("examples/radon/radon.stan")
+            == (ROOT / "examples/radon/radon.stan").read_bytes()
+        )
+    page = (site / "methods" / "auto.html").read_text("utf-8")
+    links = re.findall(r'href="(\S+(?:bimodal\.stan|\.zip))"', page)
+    assert len(links) == 2 and all((site / "methods" / link).is_file() for link in links)
 
 
 def test_a_page_whose_code_fails_is_an_error(tmp_path: Path) -> None:

@@ -224,6 +224,15 @@ def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     assert re.search(r"log_z <- log_z \+ -0\.\d+ # the program's", script)
 
 
+def test_what_the_program_lacks_is_in_the_scripts(tmp_path: Path) -> None:
+    half = SOURCE.replace("tau ~ exponential(1)", "tau ~ normal(0, 1)")
+    whole = stanct.temper(half, half_priors="renormalise")
+    for model, told in (stanct.temper(half), True), (whole, False):
+        folder = model.export(tmp_path / str(told), DATA, seed=1, progress=False)
+        for name in ("README.md", "run.py", "run.R"):
+            assert ("log(2) to log Z" in (folder / name).read_text()) == told
+
+
 def test_the_integral_of_a_prior_comes_from_a_run_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

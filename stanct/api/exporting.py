@@ -347,6 +347,7 @@ def _write(path: Path, made: Exported, kind: str) -> None:
         "constant_error": made.constant_error,
         "doubt": made.doubt,
         "failed": made.failed,
+        "lacks": [str(one) for one in target.omissions if one.correction or one.improper],
         "threads": re.search(r"\b(reduce_sum|reduce_sum_static|map_rect)\b", source) is not None,
     }
     record = {"format": FORMAT, "kind": kind, "target": target.record()}

@@ -438,7 +438,7 @@ def reweighed(state: State) -> State:
         return state
     rng = np.random.default_rng(state.seeds.ridges)
     better = reweighted(base, state.target.density.log_densities, rng)
-    state.purse.pay(Stage("weights", evaluations=sum(SAMPLE)))
+    state.purse.pay(Stage("weights", evaluations=sum(SAMPLE), said="of the parts, fitted anew"))
     return replace(state, instead=better, log_zeta=log_zeta, score=None)
 
 

@@ -142,6 +142,8 @@ _HELP = {
     "--names": "variables or scalars, such as mu 'beta[1]'; default: a few that are asked for "
     "first",
     "--observed": "data variables that must be equal; default: all that the programs share",
+    "--over": "the model, by name, over which Bayes factors of the others are given: --over H0 "
+    "gives BF10; default: the best",
     "--loo": "add leave-one-out elpd and stacking weights",
 }
 
@@ -384,9 +386,10 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--prior", type=_weights, metavar="1,2", help=told)
     _add(parser, "--observed", type=_listed, metavar="Y")
     _add(parser, "--improper", choices=("refuse", "allow"), default="refuse")
+    _add(parser, "--over", metavar="A")
     _flags(parser, "--loo")
     _add(parser, "--out", metavar="FILE", help="write an HTML page there")
-    _flags(parser, "--strict", "--json")
+    _flags(parser, "--strict", "--json", "--quiet")
     parser.set_defaults(run=_command("compare_runs"))
 
 
@@ -402,6 +405,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     _add(parser, "run_folder", metavar="RUN")
     _add(parser, "--out", metavar="FILE", help="default: RUN.html")
     _add(parser, "--names", nargs="+", metavar="NAME")
+    _flags(parser, "--quiet")
     parser.set_defaults(run=_command("report_run"))
 
 
@@ -436,4 +440,5 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--prior", action="store_true", help=told)
     told = "its ending tells the format, such as png, pdf or svg (default: RUN_PICTURE.png)"
     _add(parser, "--out", metavar="FILE", help=told)
+    _flags(parser, "--quiet")
     parser.set_defaults(run=_command("plot_run"))

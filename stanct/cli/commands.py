@@ -351,6 +351,7 @@ def compare_runs(options: argparse.Namespace) -> int:
         observed=options.observed,
         improper=options.improper,
         loo=options.loo,
+        over=options.over,
     )
     if options.out is not None:
         found.report(options.out)

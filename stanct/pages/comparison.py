@@ -61,7 +61,7 @@ def probability_words(found: Comparison, model: int) -> str:
 
 
 def _model_table(found: Comparison) -> Table:
-    best = found.names[found.order[0]]
+    best = found.reference
     rows = []
     known = not found.without_factor(*found.names)
     for i in found.order:

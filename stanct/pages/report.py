@@ -152,7 +152,7 @@ def _limit(check: Check) -> str:
 
 def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
     facts = [
-        ("Method", run.method),
+        ("Method", run.made_by),
         ("Draws", f"{run.chains} × {run.draws}"),
         ("Gradients", f"{run.gradients:,}".replace(",", " ")),
         ("Time", f"{run.provenance['seconds']:.1f} s"),

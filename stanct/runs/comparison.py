@@ -67,6 +67,8 @@ class Comparison(Reported):
         What `loo` returns, where `compare` was asked for it; None elsewhere.
     alike
         Failed checks of what all programs lack alike, so that it cancels from the Bayes factors.
+    over
+        The model over which the tables give the Bayes factors of the others; None for the best.
     """
 
     names: tuple[str, ...]
@@ -75,6 +77,7 @@ class Comparison(Reported):
     notes: tuple[str, ...] = ()
     by_loo: pd.DataFrame | None = field(default=None, repr=False)
     alike: tuple[str, ...] = ()
+    over: str | None = None
 
     @cached_property
     def log_z(self) -> Array:
@@ -90,6 +93,11 @@ class Comparison(Reported):
     def order(self) -> list[int]:
         """Positions of the models from the largest evidence to the smallest."""
         return [int(i) for i in np.argsort(-self.log_z, kind="stable")]
+
+    @property
+    def reference(self) -> str:
+        """The model over which the tables give the Bayes factors of the others."""
+        return self.over or self.names[self.order[0]]
 
     @cached_property
     def probability(self) -> Array:
@@ -177,7 +185,7 @@ class Comparison(Reported):
     def table(self) -> pd.DataFrame:
         """One row for each model, the largest evidence first.
 
-        The columns are `log_z`, `std_error`, `log_bayes_factor` against the first row with
+        The columns are `log_z`, `std_error`, `log_bayes_factor` over `reference` with
         `log_bayes_factor_error`, `prior`, `probability` with its 95 % interval `probability_low`
         and `probability_high`, and `warnings`, the names of failed diagnostics. Where `compare` was
         asked for leave-one-out, `elpd_loo` with `elpd_loo_error` and `stacking_weight` come before
@@ -186,11 +194,10 @@ class Comparison(Reported):
         """
         import pandas as pd
 
-        best = self.names[self.order[0]]
         rows = {}
         for i in self.order:
             name = self.names[i]
-            factor = self.bayes_factor(name, best)
+            factor = self.bayes_factor(name, self.reference)
             rows[name] = {
                 "log_z": self.log_z[i],
                 "std_error": self.std_error[i],
@@ -201,14 +208,14 @@ class Comparison(Reported):
                 "probability_low": self.probability_interval[i, 0],
                 "probability_high": self.probability_interval[i, 1],
                 **self._loo_columns(name),
-                **dict.fromkeys(self._unknown(name, best), math.nan),
+                **dict.fromkeys(self._unknown(name), math.nan),
                 "warnings": ", ".join(self.warnings_of(name)),
             }
         return pd.DataFrame.from_dict(rows, orient="index")
 
-    def _unknown(self, name: str, best: str) -> list[str]:
+    def _unknown(self, name: str) -> list[str]:
         """Columns of a model's row that improper priors of single models leave without a number."""
-        factor = name != best and self.without_factor(name, best)
+        factor = name != self.reference and self.without_factor(name, self.reference)
         return [
             *(["log_bayes_factor", "log_bayes_factor_error"] if factor else []),
             *(_PROBABILITIES if self.without_factor(*self.names) else []),
@@ -263,11 +270,19 @@ class Comparison(Reported):
             return words
         return f"{words} Not to be relied on: runs of which it is made have warnings."
 
+    def _factors(self) -> list[BayesFactor]:
+        """Bayes factors of the best over all others, or of all others over `over`."""
+        rest = [name for i in self.order if (name := self.names[i]) != self.reference]
+        sides = [(name, self.over) if self.over else (self.reference, name) for name in rest]
+        return [self.bayes_factor(*both) for both in sides if not self.without_factor(*both)]
+
     def __str__(self) -> str:
         table = self.table.rename(columns=_HEADS)
         table["warnings"] = [text or "-" for text in table["warnings"]]
         text = table.to_string(float_format=lambda value: f"{value:.4f}")
-        return "\n".join([self.verdict, "", text, *("" for _ in self.notes[:1]), *self.notes])
+        factors = [f"{one.models[0]} over {self.over}: {one.in_words}" for one in self._factors()]
+        parts = [self.verdict, "\n".join(factors if self.over else []), text, "\n".join(self.notes)]
+        return "\n\n".join(filter(None, parts))
 
     def __repr__(self) -> str:
         return f"Comparison of {', '.join(self.names)}\n{self.verdict}"
@@ -278,19 +293,15 @@ class Comparison(Reported):
     def record(self) -> dict[str, Any]:
         """The whole comparison as JSON values, for `stanct compare --json`.
 
-        The Bayes factors are those of the best model over the others, with 95 % intervals.
+        The Bayes factors are those of the best model over the others, or of all others over the
+        model `over`, with 95 % intervals.
         """
-        best, *rest = (self.names[i] for i in self.order)
         return {
             "models": [
                 {"name": name, **{k: v if isinstance(v, str) else float(v) for k, v in row.items()}}
                 for name, row in self.table.to_dict(orient="index").items()
             ],
-            "bayes_factors": [
-                self.bayes_factor(best, name).record()
-                for name in rest
-                if not self.without_factor(best, name)
-            ],
+            "bayes_factors": [one.record() for one in self._factors()],
             "verdict": self.verdict,
             "reliable": self.is_reliable,
             "notes": list(self.notes),
@@ -304,6 +315,7 @@ def compare(
     observed: str | Sequence[str] | None = None,
     improper: Literal["refuse", "allow"] = "refuse",
     loo: bool = False,
+    over: str | None = None,
 ) -> Comparison:
     """Compare models by the evidences of runs on the same data.
 
@@ -324,13 +336,18 @@ def compare(
         Whether to compare runs of programs with improper priors. Bayes factors are then defined
         only up to an unknown constant, unless all models share the improper priors, as you say with
         ``"allow"``.
+    loo
+        Whether leave-one-out cross-validation and stacking weights stand beside the evidences.
+    over
+        The model, by name, over which Bayes factors of the others are given: ``"H0"`` gives BF10.
+        By default, over the best.
 
     Raises
     ------
     StanctError
         There are fewer than two runs, a run has no evidence or the ratio of two, names or weights
-        do not fit, a program has improper priors, or runs are on different data. The message of the
-        last names the variable and the runs.
+        do not fit, no model has the name `over`, a program has improper priors, or runs are on
+        different data. The message of the last names the variable and the runs.
     SavedRunError
         A folder holds no run.
     """
@@ -351,7 +368,9 @@ def compare(
     by_loo = compared_by_loo(labels, loaded) if loo else None
     alike = _alike(loaded)
     notes = [*notes_of(labels, loaded, data, observed, alike), *notes_of_loo(by_loo)]
-    return Comparison(labels, loaded, weights, tuple(notes), by_loo, alike)
+    found = Comparison(labels, loaded, weights, tuple(notes), by_loo, alike, over)
+    found._position(found.reference)
+    return found
 
 
 def _alike(runs: Sequence[Run]) -> tuple[str, ...]:

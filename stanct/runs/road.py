@@ -50,7 +50,7 @@ class Road:
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `table`, each with those of `COLUMNS` that it knows."""
         rows = [
-            {"step": one["maker"], "found": one["said"]}
+            {"step": one["maker"], "found": one["said"] or "nothing"}
             | {name: one.get(name) for name in ("form", "parts", "gradients", "evaluations")}
             for one in self.makers
         ]

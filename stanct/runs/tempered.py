@@ -20,6 +20,7 @@ from stanct.estimates.thermodynamic import THERMODYNAMIC, path_integral
 from stanct.estimates.tours import Tours
 from stanct.path.base import Base, batch_of
 from stanct.path.bias import AnyBias, Bias, LadderBias
+from stanct.path.nested import NestedBase
 from stanct.runs.diagnostics import (
     Check,
     agreement_check,
@@ -135,6 +136,10 @@ class TemperedRun(EvidenceRun):
             return self.estimator
         tours = None if self.tours is None else Tours(self.tours.number)
         return replace(self.estimator, tours=tours, batch=1)
+
+    @property
+    def made_by(self) -> str:
+        return f"{self.method} in two stages" if isinstance(self.base, NestedBase) else self.method
 
     @cached_property
     def count_evidence(self) -> Evidence | None:
