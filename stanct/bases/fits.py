@@ -52,30 +52,14 @@ class FittedBase:
 
     Attributes
     ----------
-    base
-        The base.
-    log_zeta
-        Guess at log Z, natural log. For a fitted base, the log of the modes' total evidence.
-    gradients, evaluations
-        Gradients spent, and log densities without a gradient.
     separated
         Whether pilots stayed in modes of their own.
     survey
         The modes behind a base that pilots fitted.
-    tails
-        Where tails are heavy, by name.
-    ridges
-        Names of coordinates along which the base follows ridges.
     points : shape (n, D)
         Unconstrained draws of pilots, from every mode; None where no pilots ran.
-    given
-        Whether the base is the user's own.
     nested
         What is known of a base in two stages, where one was looked for.
-    score
-        How far the base is from the target, where that was measured.
-    road
-        What each maker did.
     """
 
     base: Base
@@ -144,16 +128,6 @@ def fit_base(
         ``"advi"``: full-rank variational fits of the modes at which Pathfinder ends, weighted by
         evidence lower bounds; see `stanct.bases.variational`. The maker
         `Approximations(way="advi", full_rank=False)` fits diagonal ones.
-    chains
-        Smallest number of pilots.
-    nuts
-        Settings of the pilots. Their acceptance target is Stan's own 0.8.
-    progress
-        Whether a bar on stderr counts the starts.
-    hints
-        Where the search for modes starts besides, for the fits of `SEARCHED`.
-    recipe
-        The makers; by default those of the name.
 
     Raises
     ------
@@ -273,25 +247,15 @@ def first_base(
 
     Parameters
     ----------
-    base, log_zeta
-        A name that `fit_base` knows, or a base with its guess at log Z.
-    chains, nuts
-        As in `fit_base`.
-    execution
-        Runs the fit as a step that a checkpoint stores, in one worker of an executor.
     bootstrap
         Number of rounds that will refit the base, which a mixture does not allow.
     sampled
         Whether the method draws from its base at β = 0, which makes a mixture possible.
-    hints, recipe
-        As in `fit_base`.
 
     Raises
     ------
     SamplingError
         The settings contradict each other or the target.
-    ProgramError
-        The transformed data are random.
     """
     if isinstance(target, ProgramTarget):
         refuse_random_data(target.program)

@@ -263,17 +263,7 @@ class Pilots(Maker):
         self, fits: Sequence[LocalFit], unseen: float, looked: Search, dimension: int, *,
         gaussian: bool,
     ) -> Modes:  # fmt: skip
-        """The measured modes that are not negligible, and what the search says of further ones.
-
-        Parameters
-        ----------
-        fits
-            All measured modes.
-        unseen
-            The probability of a new mode without a search.
-        gaussian
-            Whether curvature has measured all of them.
-        """
+        """The measured modes that are not negligible, and what the search says of further ones."""
         floor = max((fit.log_evidence for fit in fits), default=0.0) - FAINT
         fits = sorted(
             (fit for fit in fits if fit.log_evidence > floor), key=lambda fit: -fit.log_evidence

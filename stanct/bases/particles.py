@@ -140,19 +140,12 @@ def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
 def with_ends_of(
     found: Search, density: SampledDensity, points: Array, *, again: float, few: float, reach: float
 ) -> tuple[Search, Search]:
-    """What a search found, joined by the modes to which points lead that it does not explain.
+    """What a search found, joined by the modes to which points lead that it does not explain, and
+    the costs alone.
 
-    Parameters
-    ----------
-    points : shape (n, D)
-        Where annealed particles ended.
-    again, few
-        The search is settled if the new modes have less than the second share of the mass, and the
-        first share of it is at modes where a particle of any look ended.
-
-    Returns
-    -------
-    The search with its new modes, and the costs alone.
+    The points, shape (n, D), are where annealed particles ended. The search is settled if the new
+    modes have less than the share `few` of the mass, and the share `again` of it is at modes where
+    a particle of any look ended.
     """
     counted, modes = Counted(density, reach=reach), [*found.optima]
     known = {id(one) for one in modes}
