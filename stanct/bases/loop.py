@@ -9,7 +9,7 @@ is its `Stage`. The stages are the road of a run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -153,8 +153,6 @@ class State:
         The progress bar.
     purse
         Pays every maker.
-    pathfinder
-        Waits for the first attempts of Pathfinder, which may have begun beside the search.
     search
         What ascents found.
     near, others
@@ -188,7 +186,6 @@ class State:
     rng: np.random.Generator = field(repr=False)
     bar: Bar = field(repr=False)
     purse: Purse = field(repr=False)
-    pathfinder: Callable[[], Any] = field(repr=False)
     search: Search = NOTHING
     near: tuple[LocalFit, ...] = ()
     others: tuple[LocalFit, ...] = ()

@@ -73,12 +73,8 @@ def attempts(
     starts: int = STARTS,
     radii: Sequence[float] = RADII,
     judged: int = embedded.JUDGED,
-    part: str | None = None,
 ) -> Iterator[Attempt]:
-    """From each start, Pathfinder's draws; see `approximations`.
-
-    `part` is that of the bar in which starts count, by default the one that has begun.
-    """
+    """From each start, Pathfinder's draws; see `approximations`."""
     with target.density.borrow() as own:
         for child, radius in zip(seed.spawn(starts), _radii(target, radii), strict=False):
             attempt: Attempt
@@ -93,7 +89,7 @@ def attempts(
                     )
             except EngineError as cause:
                 attempt = cause
-            bar.update(part=part)
+            bar.update()
             yield attempt
 
 

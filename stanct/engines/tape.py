@@ -27,7 +27,7 @@ from stanct.common.errors import EngineError
 if TYPE_CHECKING:
     import stanli
 
-__all__ = ["has_own_thread", "on_tape", "serve", "stanli"]
+__all__ = ["on_tape", "serve", "stanli"]
 
 # Time in seconds that an interrupted call has to end before its thread is given up.
 _PATIENCE = 1.0
@@ -185,11 +185,6 @@ class _Watch(stanli._InterruptWatch):  # pyright: ignore
 
 
 stanli._InterruptWatch = _Watch  # pyright: ignore
-
-
-def has_own_thread() -> bool:
-    """Whether calls from any thread are made in this process, by the thread that has the tape."""
-    return not _loaded_before and _thread.works
 
 
 def on_tape(function: Callable[..., Any], *arguments: Any) -> Any:

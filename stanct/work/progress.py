@@ -10,7 +10,6 @@ import shutil
 import sys
 import threading
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import Self
 
@@ -32,20 +31,20 @@ class Bar:
 
     def __init__(self, total: int, label: str, *, unit: str = "", shown: bool) -> None:
         self.total, self.label, self.unit, self.shown = total, label, unit, shown
-        self.part = self._place = self._note = ""
-        self._done = Counter[str]()
+        self._place = self._note = ""
+        self._done = 0
         self._began = time.monotonic()
         if shown and sys.stderr is not None:
             _line.open(self)
 
     def begin(self, part: str, number: int, of: int) -> None:
         """Begin a part of the stage, the first of which has the number 1, with its own units."""
-        self.part, self._place, self.unit, self.total = part, f" {number}/{of}, {part}", "", 0
-        self._note, self._began = "", time.monotonic()
+        self._place, self._note = f" {number}/{of}, {part}", ""
+        self.phase(0, "")
 
-    def update(self, count: int = 1, part: str | None = None) -> None:
-        """Count further units as done, in the part that has begun or in another."""
-        self._done[self.part if part is None else part] += count
+    def update(self, count: int = 1) -> None:
+        """Count further units as done."""
+        self._done += count
         if self.shown:
             _line.draw()
 
@@ -60,7 +59,7 @@ class Bar:
     def phase(self, total: int, unit: str) -> None:
         """Begin a phase of the part, with units and seconds of its own."""
         self.total, self.unit, self._began = total, unit, time.monotonic()
-        self._done[self.part] = 0
+        self._done = 0
 
     @property
     def seconds(self) -> float:
@@ -70,7 +69,7 @@ class Bar:
     @property
     def text(self) -> str:
         """Stage, units, share, seconds so far and left, and the note."""
-        taken, done = self.seconds, self._done[self.part]
+        taken, done = self.seconds, self._done
         parts = [f"{taken:.0f} s"]
         if done > 0 and self.total:
             total = max(self.total, done)  # a stage may make more than was expected
