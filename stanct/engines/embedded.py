@@ -72,14 +72,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Nuts:
-    """Settings of NUTS.
-
-    Attributes
-    ----------
-    target_accept
-        Acceptance statistic to which warm-up tunes the step size.
-    threads
-        Number of chains that run in parallel; the draws do not depend on it.
+    """Settings of NUTS: the acceptance statistic to which warm-up tunes the step size, and the
+    chains that run in parallel, on which the draws do not depend.
     """
 
     target_accept: float = 0.8

@@ -188,14 +188,8 @@ stanli._InterruptWatch = _Watch  # pyright: ignore
 
 
 def on_tape(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function where the engine has its tape; see the module's docstring.
-
-    The function, its arguments and its result must be picklable.
-
-    Raises
-    ------
-    EngineError
-        The call went to a helper process, which died.
+    """Call a function where the engine has its tape; see the module's docstring. It, its arguments
+    and its result must be picklable. An `EngineError` says that a helper process died.
     """
     heed()
     if _loaded_before:
