@@ -146,21 +146,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "raw = 1 / (1 + np.exp(+4 * np.linspace(-1, 1, temperatures + 1)))",
     ): "The curve is symmetric, and rescaling turns it round.",
     (
-        "samplers/_rounds.py",
-        "if execution.executor is not None or min(threads, missing) < 3:",
-    ): "Who does the work, not what comes out.",
-    (
-        "samplers/_rounds.py",
-        "missing = -(-(count - self._delta.size) ** self.portion)",
-    ): "Who does the work, not what comes out.",
-    (
         "runs/storage.py",
         "if places.ndim > 2 or places.shape != spreads.shape or masses.shape != places.shape[:1]:",
     ): "What reads the places refuses other shapes, too.",
-    (
-        "samplers/_rounds.py",
-        "together = 7",
-    ): "Who does the work, not what comes out.",
     (
         "samplers/_annealing.py",
         "SPACING = 4",

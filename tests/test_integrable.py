@@ -12,7 +12,7 @@ import stanct
 from stanct.runs.verdicts import failures
 from stanct.samplers._beyond import endless_along
 from stanct.targets.integrable import Endless, _has_no_end, endless, logarithms, logits
-from stanct.targets.slices import endless_beside_one, endless_scales
+from stanct.targets.slices import Kinds, endless_beside_one, endless_scales
 from stanct.work.ledger import Ledger
 
 SCHOOLS = {"J": 8, "y": [28, 8, -3, 7, -1, 1, 18, 12], "s": [15, 10, 16, 11, 9, 11, 10, 18]}
@@ -248,7 +248,7 @@ def test_slices_tell_of_a_correlation_that_goes_to_one(
     names = target.density.unconstrained_names
     assert (logarithms(target.program, names), logits(target.program, names)) == ([], [1])
     x = [0.0, 1.5] + 0.4 * rng.standard_normal((200, 2))
-    found, spent = endless_scales(target.density.log_density_gradients, x, [], [1])
+    found, spent = endless_scales(target.density.log_density_gradients, x, [], Kinds([1]))
     assert found == [1] * improper and spent < 200
 
 
@@ -349,7 +349,7 @@ def test_slices_of_a_logit_end_wherever_draws_are(shape: float, middle: float) -
     source += f"model {{ p ~ beta({shape}, {shape}); b ~ normal(p, 1); }}"
     x = np.array([middle, 0.5]) + np.random.default_rng(1).standard_normal((200, 2))
     density = target_of(source).density
-    assert endless_scales(density.log_density_gradients, x, [], [0])[0] == []
+    assert endless_scales(density.log_density_gradients, x, [], Kinds([0]))[0] == []
 
 
 @pytest.mark.parametrize("level", [-4, -40, -4000])

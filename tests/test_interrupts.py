@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from stanct.samplers._rounds import BaseDraws
 from stanct.samplers._variables import Later
 from stanct.targets.function_target import FunctionDensity
 from stanct.work.execution import executing
-from stanct.work.interrupts import Pace, Threads, beside, end_if_left_behind, heard, in_threads
+from stanct.work.interrupts import Pace, Threads, end_if_left_behind, heard, in_threads
 
 SECONDS = 3.0
 # A density that never returns.
@@ -239,43 +238,6 @@ def test_a_pace_covers_all_and_heeds_who_left() -> None:
     pool.shutdown()
     go.set()
     assert ended.wait(5)
-
-
-def test_steps_beside_a_body() -> None:
-    """They are taken while the body runs, and end soon after a body that does not want them."""
-    taken, begun, end = [], threading.Event(), threading.Event()
-
-    def steps() -> Iterator[int]:
-        for k in range(1000):
-            begun.set()
-            end.wait(5)
-            taken.append(k)
-            yield k
-
-    with beside(steps(), early=True) as wanted:
-        assert begun.wait(5) and not taken
-        end.set()
-        assert wanted() == list(range(1000))
-
-    taken, begun, end = [], threading.Event(), threading.Event()
-    with beside(steps(), early=True):
-        assert begun.wait(5)
-    end.set()
-    time.sleep(0.2)
-    assert taken == [0]
-
-    taken = []
-    with beside(steps(), early=False) as wanted:
-        assert not taken
-        assert wanted() == list(range(1000))
-
-    def failing() -> Iterator[int]:
-        yield 1 // 0
-
-    with beside(failing(), early=True) as wanted, pytest.raises(ZeroDivisionError):
-        wanted()
-    with beside(failing(), early=True):
-        pass  # nobody asks
 
 
 @pytest.mark.parametrize(

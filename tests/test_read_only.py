@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 from conftest import LONG, ROOT
 
-import stanct
-from stanct.common.errors import SamplingError
-
 NO_RIGHTS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner"]
 IMPORT = """
 import numpy as np
@@ -76,13 +73,3 @@ def closed(tmp_path: Path):
 def test_the_import_and_a_whole_run(closed) -> None:
     """All kernels of a run are compiled in memory, quickly because without optimisation."""
     closed(IMPORT + RUN)
-
-
-def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> str:
-        raise FileNotFoundError("No usable temporary directory found")
-
-    monkeypatch.setattr("tempfile.gettempdir", none)
-    model = stanct.temper("parameters { real x; } model { x ~ std_normal(); }")
-    with pytest.raises(SamplingError, match="no folder for temporary files"):
-        model.sample(method="gibbs", progress=False)

@@ -220,9 +220,7 @@ def test_an_interrupt_of_the_draws_of_the_base_keeps_what_is_made(
     assert cut and delta.size == draws.portion and run.sealed
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_draws_of_the_base_do_not_depend_on_threads(threads: int) -> None:
-    """However they are asked for, and however many threads evaluate them."""
+def test_draws_of_the_base_do_not_depend_on_how_they_are_asked_for() -> None:
     target = target_of(SKEWED.source, SKEWED.data)
 
     def draws() -> BaseDraws:
@@ -230,7 +228,7 @@ def test_draws_of_the_base_do_not_depend_on_threads(threads: int) -> None:
 
     whole = draws().first(5_700)
     assert whole.size == 5_700 and np.isfinite(whole).all() and np.unique(whole).size == 5_700
-    execution = Execution(0, threads=threads, progress=False)
+    execution = Execution(0, progress=False)
     found, cut = draws().kept(5_700, execution)
     assert np.array_equal(found, whole) and not cut
     in_parts = draws()
@@ -240,7 +238,7 @@ def test_draws_of_the_base_do_not_depend_on_threads(threads: int) -> None:
 
 
 def test_draws_of_the_base_end_in_time() -> None:
-    """What threads have made by the deadline stays, and is the beginning of the same draws."""
+    """What was made by the deadline stays, and is the beginning of the same draws."""
 
     def slow(x: np.ndarray) -> tuple[float, np.ndarray]:
         time.sleep(1e-4)
@@ -248,7 +246,7 @@ def test_draws_of_the_base_end_in_time() -> None:
 
     target = stanct.FunctionTarget(stanct.FunctionDensity(slow, 1))
     made = BaseDraws(target, base_of(0.1, 1.5), np.random.SeedSequence(7))
-    execution = Execution(0, threads=2, progress=False)
+    execution = Execution(0, progress=False)
     made.begin(execution)
     with deadline(0.3):
         found, cut = made.kept(10**6, execution)
@@ -257,8 +255,7 @@ def test_draws_of_the_base_end_in_time() -> None:
     assert np.array_equal(found[:1000], again.first(1000))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_deadline_is_heard_within_a_portion(threads: int) -> None:
+def test_the_deadline_is_heard_within_a_portion() -> None:
     """Slow evaluations do not delay the end, and the draws that were given up come again."""
     calls = [0]
 
@@ -269,7 +266,7 @@ def test_the_deadline_is_heard_within_a_portion(threads: int) -> None:
 
     target = stanct.FunctionTarget(stanct.FunctionDensity(slow, 1))
     made, same = (BaseDraws(target, base_of(0.1, 1.5), np.random.SeedSequence(7)) for _ in range(2))
-    execution = Execution(0, threads=threads, progress=False)
+    execution = Execution(0, progress=False)
     with deadline(0.1), pytest.raises(KeyboardInterrupt):
         made.kept(2000, execution)
     assert calls[0] < 450

@@ -416,12 +416,11 @@ def test_particles_find_what_ascents_miss(seed: int) -> None:
             target.density.borrow, wide_of(found.optima), particles=100, seed=child, threads=2,
             temperatures=30,
         )  # fmt: skip
-        found, cost = with_ends_of(
-            found, target.density, scouts.points, again=0.9, few=0.01, reach=float("inf")
-        )
+        counted = Counted(target.density)
+        found = with_ends_of(found, counted, scouts.points, again=0.9, few=0.01)
         assert not found.settled or len(found.fits) == 20
         if found.settled:
-            assert cost.gradients == 0
+            assert counted.spent == 0
             break
     assert found.settled and found.particles < 2000
     masses = np.array([fit.log_evidence for fit in found.fits])

@@ -126,8 +126,7 @@ def sample_many(
     """Sample one program with many data sets.
 
     Every data set has a seed of its own, which follows from `seed` and its name. Results therefore
-    depend neither on the executor nor on the other data sets. A data set that fails is a row with
-    an `error`. Rows of the table are in the order of the data sets.
+    depend neither on the executor nor on the others. One that fails is a row with an `error`.
 
     Parameters
     ----------
@@ -139,15 +138,12 @@ def sample_many(
     folder
         Folder to which each result is appended, to the file ``results.jsonl``, as soon as it is
         there. The same call goes on with the data sets that have no result in it, and tries those
-        again whose line is an error. Results of data sets that are not among these stay there, and
-        are not returned.
+        again whose line is an error. Results of others stay there, and are not returned.
     executor
         A `concurrent.futures.Executor`, or ``"processes:4"``, ``"threads:4"`` or
-        ``"dask:tcp://host:port"``. Every worker then runs whole data sets, one after the other. By
-        default they run here, in turn, with their chains on threads.
-
-        Ctrl-C ends the call soon with the rows of the data sets that are finished. An executor of
-        your own goes on with those that its workers have begun.
+        ``"dask:tcp://host:port"``, whose workers run whole data sets. By default they run here, in
+        turn, with chains on threads. Ctrl-C ends the call soon with the rows that are finished. An
+        executor of your own goes on with those that it has begun.
     seed
         Seed of all runs; a fresh one by default, or that of the folder.
     variables
@@ -170,27 +166,17 @@ def sample_many(
     CheckpointError
         The folder belongs to other settings, is damaged, or cannot be written.
     """
-    for name in SINGLE:
-        if name in options:
-            raise SamplingError(f"{name} is no option of the single runs of sample_many.")
-    check_options(method, options)
+    _check_datasets(model, datasets)
+    seed, executor = _checked(model, method, variables, options, seed, executor)
     if keep_runs and folder is None:
         raise SamplingError("keep_runs needs a folder.", remedy="Pass folder='results'.")
-    if seed is not None:
-        seed = check_seed(seed)
-    _check_datasets(model, datasets)
-    _check_variables(model, variables)
-    executor = declared(Options)["executor"].checked("executor", executor)
-    if isinstance(executor, str):
-        check_executor(executor)
     journal = Results.opened(folder, _identity(model, method, options, variables), seed)
     bar = Bar(len(order := _order(datasets)), "data sets", unit="data set", shown=progress)
-    complete = True
     with bar, opened(executor) as pool:
         if pool is not None:
             check_answer(pool, progress=progress)
         seeds, threads = Seeds(journal.seed), None if pool is None else 1
-        runs = Path(folder) / RUNS if keep_runs and folder is not None else None
+        runs = Path(folder) / RUNS if keep_runs and folder else None
         tasks = (
             _Task(
                 model, name, data, method, stan_seed(seeds("data set", name)), threads,
@@ -198,24 +184,46 @@ def sample_many(
             )
             for name, (data, truth) in _unfinished(datasets, journal, order, bar)
         )  # fmt: skip
-        calls = Calls(pool, tasks, partial(_loss, folder))
-        try:
-            for row in calls:
-                journal.add(row)
-                bar.update(1)
-        except (KeyboardInterrupt, SystemExit) as stop:
-            if isinstance(stop, SystemExit):
-                note_sigterm()
-            complete = False
-            for row in calls.last():
-                journal.add(row)
-        finally:
-            running = calls.cancel()
+        complete, running = _taken(Calls(pool, tasks, partial(_loss, folder)), journal, bar)
     rows = {name: journal.rows[name] for name in order if name in journal.rows}
     if not complete:
-        own = None if isinstance(executor, str) else running
+        own = [] if isinstance(executor, str) else running
         warnings.warn(_stopped(len(rows), own, folder is not None), stacklevel=2)
     return Many(table_of(rows), journal.seed, complete, model.program.label)
+
+
+def _checked(
+    model: Model, method: Method[Any] | str, variables: Sequence[str], options: Mapping[str, Any],
+    seed: int | None, executor: Any,
+) -> tuple[int | None, Any]:  # fmt: skip
+    """The seed and the executor, if all that was asked for can be."""
+    for name in SINGLE:
+        if name in options:
+            raise SamplingError(f"{name} is no option of the single runs of sample_many.")
+    check_options(method, options)
+    _check_variables(model, variables)
+    executor = declared(Options)["executor"].checked("executor", executor)
+    if isinstance(executor, str):
+        check_executor(executor)
+    return seed if seed is None else check_seed(seed), executor
+
+
+def _taken(calls: Calls[_Task], journal: Results, bar: Bar) -> tuple[bool, list[_Task]]:
+    """Add the rows of calls; whether all came, and those that an executor still works on."""
+    complete = True
+    try:
+        for row in calls:
+            journal.add(row)
+            bar.update(1)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit):
+            note_sigterm()
+        complete = False
+        for row in calls.last():
+            journal.add(row)
+    finally:
+        running = calls.cancel()
+    return complete, running
 
 
 def _order(datasets: Mapping[str, Any] | Iterable[Any]) -> dict[str, None]:
@@ -225,7 +233,7 @@ def _order(datasets: Mapping[str, Any] | Iterable[Any]) -> dict[str, None]:
     return dict.fromkeys(map(str, range(len(datasets) if isinstance(datasets, Sized) else 0)))
 
 
-def _stopped(finished: int, running: Sequence[_Task] | None, goes_on: bool) -> str:
+def _stopped(finished: int, running: Sequence[_Task], goes_on: bool) -> str:
     """What is said after an interrupt; `running` are those that an executor is still working on."""
     text = f"Stopped after {finished} data sets."
     if running:

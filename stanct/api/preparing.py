@@ -6,7 +6,6 @@ All of this happens before any work, in the time that the run may take.
 from __future__ import annotations
 
 import os
-import tempfile
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,7 +58,6 @@ def prepared(method: Method[Any], target: Any, asked: Asked) -> tuple[Any, Plan]
 
     Ctrl-C and the deadline, with `TooLittleTimeError`, end this even where Stan does not return.
     """
-    _check_temporary_folder()
     seconds = asked.plan.max_seconds
     try:
         # A time of 0 seconds asks for what a checkpoint holds.
@@ -92,17 +90,6 @@ def _made(method: Method[Any], target: Any, asked: Asked) -> tuple[Any, Plan]:
     _check_kept(plan, problem)
     _check_memory(plan, problem, asked)
     return problem, plan
-
-
-def _check_temporary_folder() -> None:
-    """Refuse a machine without a folder for temporary files; ArviZ and CmdStan need one."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError as cause:
-        raise SamplingError(
-            "There is no folder for temporary files that can be written.",
-            remedy="Set the environment variable TMPDIR to one.",
-        ) from cause
 
 
 def _check_kept(plan: Plan, problem: Any) -> None:

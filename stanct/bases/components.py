@@ -35,12 +35,8 @@ DRAWS, WIDTHS, EXACT = 100, (1.0, 3.0, 10.0, 30.0), (0.05, 1e-5)
 def components(search: Counted, density: SampledDensity, rng: np.random.Generator) -> list[Optimum]:
     """The modes of the components, each alone, as far as ascents end at some.
 
-    Parameters
-    ----------
-    search
-        Pays for it, and says how far and how long ascents go.
-    density
-        That of one component, `ProgramTarget.one_component`. Its last coordinate chooses it.
+    `search` pays for it, and says how far and how long ascents go. The last coordinate of the
+    density, that of `ProgramTarget.one_component`, chooses the component.
     """
     dimension, counted = density.dimension - 1, Counted(density, reach=search.reach)
     places, before = rng.uniform(-1, 1, (PLACES, dimension)) * RADII[0], None

@@ -39,14 +39,8 @@ SAME, AS_HIGH = 1e-8, 1e-3
 
 @dataclass(frozen=True)
 class Exchange:
-    """Two labels that change places in some parameters.
-
-    Attributes
-    ----------
-    names, labels
-        The parameters, and the two labels, from 0.
-    order
-        Which parameter's value is at each place of `Density.names` in the image.
+    """Two labels, from 0, that change places in some parameters. `order` says which parameter's
+    value is at each place of `Density.names` in the image.
     """
 
     names: tuple[str, ...]
@@ -72,14 +66,8 @@ def labelled(names: Sequence[str]) -> dict[str, Array]:
 def exchanges(
     counted: Counted, density: Density, best: Optimum, rng: np.random.Generator
 ) -> list[Exchange]:
-    """Exchanges of two labels that leave the log density as it is, in the fewest parameters.
-
-    Parameters
-    ----------
-    counted
-        Pays for log densities.
-    best
-        An optimum, near which points are compared.
+    """Exchanges of two labels that leave the log density as it is, near the best optimum and near
+    the origin, in the fewest parameters.
     """
     near = best.place + rng.standard_normal((POINTS, density.dimension)) @ best.root.T
     x = np.concatenate([near, rng.uniform(-1, 1, near.shape) * RADII[0]])

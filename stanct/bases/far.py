@@ -38,14 +38,8 @@ PLACES, TRIED, ENOUGH = 10, 5_000, 5.0
 
 
 class Far(NamedTuple):
-    """What far draws tell.
-
-    Attributes
-    ----------
-    whole
-        Whether known modes explain nearly all of them.
-    sees_narrower
-        Whether draws would have found a mode that is narrower than all known ones.
+    """What far draws tell: whether known modes explain nearly all of them, and whether they would
+    have found a mode that is narrower than all known ones.
     """
 
     whole: bool
@@ -105,11 +99,8 @@ def _drawn(modes: Sequence[Optimum], count: int, rng: np.random.Generator) -> Ar
 def _climbed(
     counted: Counted, modes: list[Optimum], x: Array, values: Array
 ) -> tuple[list[Optimum], Array]:
-    """Ascend from what no mode explains, the least explained first, and add new modes.
-
-    Returns
-    -------
-    The heaviest modes and the new ones, and the log heights of their Gaussians at the draws.
+    """Ascend from what no mode explains, the least explained first, and add new modes. Returns the
+    heaviest modes and the new ones, and the log heights of their Gaussians at the draws.
     """
     known = sorted(modes, key=lambda one: -one.log_mass)[:MOST]
     heights = each_height(known, x)
@@ -133,14 +124,8 @@ def _climbed(
 def _sees_narrower(
     modes: Sequence[Optimum], x: Array, explained: Array, made: int, rng: np.random.Generator
 ) -> bool:
-    """Whether draws would find a mode that is as narrow as one more may well be.
-
-    Parameters
-    ----------
-    x, explained
-        Draws, and log heights of all modes there.
-    made
-        How many draws there were in all.
+    """Whether draws would find a mode that is as narrow as one more may well be. `explained` are
+    the log heights of all modes at the draws x, of all that were `made`.
     """
     count = those_that_count(modes)
     wide = [one for one in count if not (one.scanned or any(_lies_in(one, of) for of in count))]

@@ -10,21 +10,18 @@ import numpy as np
 from stanct.bases.known import FitSeeds, Hints, Optima, Survey
 from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import Purse, Recipe, Stage, State, asked, effort_of
-from stanct.bases.modes import Pathfinder
 from stanct.bases.nested import Nested
 from stanct.bases.recipes import RECIPES
 from stanct.bases.score import Score
-from stanct.bases.starts import attempts
 from stanct.common.arrays import Array
 from stanct.common.errors import SamplingError
 from stanct.common.names import FITS, GAUSSIAN_BASES, MODES
 from stanct.engines.embedded import Nuts
-from stanct.engines.tape import has_own_thread
 from stanct.path.base import Base
 from stanct.targets.once import refuse_random_data
 from stanct.targets.program_target import ProgramTarget
 from stanct.work.execution import Executed, Execution
-from stanct.work.interrupts import beside, heard
+from stanct.work.interrupts import heard
 from stanct.work.progress import Bar
 
 SEARCHED = ("pilot", "low_rank", "mixture", MODES)
@@ -52,30 +49,14 @@ class FittedBase:
 
     Attributes
     ----------
-    base
-        The base.
-    log_zeta
-        Guess at log Z, natural log. For a fitted base, the log of the modes' total evidence.
-    gradients, evaluations
-        Gradients spent, and log densities without a gradient.
     separated
         Whether pilots stayed in modes of their own.
     survey
         The modes behind a base that pilots fitted.
-    tails
-        Where tails are heavy, by name.
-    ridges
-        Names of coordinates along which the base follows ridges.
     points : shape (n, D)
         Unconstrained draws of pilots, from every mode; None where no pilots ran.
-    given
-        Whether the base is the user's own.
     nested
         What is known of a base in two stages, where one was looked for.
-    score
-        How far the base is from the target, where that was measured.
-    road
-        What each maker did.
     """
 
     base: Base
@@ -144,16 +125,6 @@ def fit_base(
         ``"advi"``: full-rank variational fits of the modes at which Pathfinder ends, weighted by
         evidence lower bounds; see `stanct.bases.variational`. The maker
         `Approximations(way="advi", full_rank=False)` fits diagonal ones.
-    chains
-        Smallest number of pilots.
-    nuts
-        Settings of the pilots. Their acceptance target is Stan's own 0.8.
-    progress
-        Whether a bar on stderr counts the starts.
-    hints
-        Where the search for modes starts besides, for the fits of `SEARCHED`.
-    recipe
-        The makers; by default those of the name.
 
     Raises
     ------
@@ -184,22 +155,13 @@ def explored(
     """What is known of a target after all makers of a recipe were asked; see `fit_base`."""
     seeds, effort = FitSeeds.of(seed), effort_of(target)
     with Bar(0, "base", shown=progress) as bar:
-        # Most hierarchies need Pathfinder too. It begins at once where a second core is free.
-        maker = recipe.maker(Pathfinder.name)
-        wanted = isinstance(maker, Pathfinder) and not target.by_cmdstan
-        draws = maker.draws if isinstance(maker, Pathfinder) else 0
-        seen = attempts(target, draws, bar, seeds.starts, part=Pathfinder.name)
-        dense = target.density.dimension <= MOST_DENSE
-        early = wanted and dense and nuts.threads > 1 and effort == 1 and has_own_thread()
-        with beside(seen, early=early) as pathfinder:
-            state = State(
-                target, recipe, chains, nuts, hints or Hints(), seeds,
-                np.random.default_rng(seeds.points), bar, Purse(effort * recipe.gradients),
-                pathfinder,
-            )  # fmt: skip
-            for number, maker in enumerate(recipe.makers, 1):
-                bar.begin(maker.name, number, len(recipe.makers))
-                state = asked(maker, state)
+        state = State(
+            target, recipe, chains, nuts, hints or Hints(), seeds,
+            np.random.default_rng(seeds.points), bar, Purse(effort * recipe.gradients),
+        )  # fmt: skip
+        for number, maker in enumerate(recipe.makers, 1):
+            bar.begin(maker.name, number, len(recipe.makers))
+            state = asked(maker, state)
     if any(maker.scored for maker in recipe.makers) and not state.in_two_stages:
         state = state.scored()
     return state
@@ -273,25 +235,15 @@ def first_base(
 
     Parameters
     ----------
-    base, log_zeta
-        A name that `fit_base` knows, or a base with its guess at log Z.
-    chains, nuts
-        As in `fit_base`.
-    execution
-        Runs the fit as a step that a checkpoint stores, in one worker of an executor.
     bootstrap
         Number of rounds that will refit the base, which a mixture does not allow.
     sampled
         Whether the method draws from its base at β = 0, which makes a mixture possible.
-    hints, recipe
-        As in `fit_base`.
 
     Raises
     ------
     SamplingError
         The settings contradict each other or the target.
-    ProgramError
-        The transformed data are random.
     """
     if isinstance(target, ProgramTarget):
         refuse_random_data(target.program)

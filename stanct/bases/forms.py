@@ -38,16 +38,9 @@ FEWEST = 50
 
 @dataclass(frozen=True)
 class Look:
-    """What short chains tell of the forms of a program.
-
-    Attributes
-    ----------
-    turned
-        The user's parameters to sample in the other form than the one written.
-    gains
-        How many nats nearer to a Gaussian the centred form of each parameter is.
-    gradients, evaluations
-        Gradients spent, and log densities without a gradient.
+    """What short chains tell of the forms of a program: the user's parameters to sample in the
+    other form than the one written, how many nats nearer to a Gaussian the centred form of each is,
+    and the cost.
     """
 
     turned: tuple[str, ...]
@@ -62,12 +55,8 @@ def standardised(seen: Sequence[Block]) -> tuple[str, ...]:
 
 
 def look(target: ProgramTarget, *, seed: np.random.SeedSequence, nuts: Nuts) -> Look | None:
-    """Ask short chains, in the non-centred form, which form of each hierarchy is easier.
-
-    Returns
-    -------
-    Look or None
-        None where the embedded engine cannot tell.
+    """Ask short chains, in the non-centred form, which form of each hierarchy is easier; None where
+    the embedded engine cannot tell.
     """
     seen, first = target.blocks, standardised(target.blocks)
     try:
@@ -105,14 +94,9 @@ def easier(seen: Sequence[Block], gains: Mapping[str, float]) -> tuple[str, ...]
 class Seen:
     """Points of a program with location and scale of all elements of its hierarchies.
 
-    Attributes
-    ----------
-    target
-        The program as the user wrote it.
-    blocks
-        Those of its hierarchies whose elements have a location and a scale.
-    variables
-        Values of all variables at n points, each of shape (1, n, ...).
+    The target is as the user wrote it, `blocks` are those of its hierarchies whose elements have a
+    location and a scale, and `variables` the values of all variables at n points, each of shape (1,
+    n, ...).
     """
 
     target: ProgramTarget
@@ -128,14 +112,8 @@ class Seen:
         return cls(target, known, shown.density.variables(np.asarray(points)[None], seed=1))
 
     def in_form(self, form: ProgramTarget, turned: Sequence[str]) -> Array:
-        """The same points in the coordinates of another form, shape (n, D).
-
-        Points at which an element's scale is zero are left out.
-
-        Parameters
-        ----------
-        form
-            The target with these of the user's parameters `turned`, all of them among `blocks`.
+        """The same points in the coordinates of the target's form with these parameters `turned`,
+        shape (n, D), but for those at which an element's scale is zero.
         """
         own, names = set(self.target.program.parameter_names), form.program.parameter_names
         fresh = [name for name in names if name not in own]
@@ -163,14 +141,10 @@ class Seen:
 
 
 def nearer(target: ProgramTarget, points: Array) -> tuple[ProgramTarget, Array]:
-    """The form of a target that is nearest to a Gaussian by draws of it, and these in that form.
+    """The form of a target that is nearest to a Gaussian by draws of it, shape (n, D), and these in
+    that form.
 
     Hierarchies whose elements have no location and scale of their own stay as they are.
-
-    Parameters
-    ----------
-    points : shape (n, D)
-        Draws of the target, unconstrained.
     """
     if not target.blocks or len(points) < FEWEST:
         return target, points
@@ -186,14 +160,8 @@ def nearer(target: ProgramTarget, points: Array) -> tuple[ProgramTarget, Array]:
 def _gains(
     blocks: Sequence[Block], program: Program, variables: Mapping[str, Array]
 ) -> dict[str, float]:
-    """How many nats nearer to a Gaussian the centred form of each parameter is.
-
-    Parameters
-    ----------
-    program
-        The program whose `looking` form has the variables.
-    variables
-        Draws, each of shape (chains, draws, ...).
+    """How many nats nearer to a Gaussian the centred form of each parameter is, by draws of the
+    program's `looking` form, each of shape (chains, draws, ...).
     """
     return {
         one.name: centring_gain(*_elements(one, number, program, variables))
@@ -216,13 +184,8 @@ def _elements(
 def centring_gain(values: Array, location: Array, scale: Array) -> float:
     """How many nats nearer to a Gaussian a hierarchy is in its centred form than in the other.
 
-    The sum over its elements, each with its location and the log of its scale. It is 0 where too
-    few draws are finite.
-
-    Parameters
-    ----------
-    values, location, scale : shape (n, J)
-        Draws of the elements in the centred form, and of their location and scale.
+    The sum over its J elements, by draws of each, of its location and of its scale, shape (n, J).
+    It is 0 where too few draws are finite.
     """
     with np.errstate(all="ignore"):
         raw, log_scale = (values - location) / scale, np.log(scale)

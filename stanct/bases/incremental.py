@@ -101,12 +101,8 @@ def _enough(log_weights: Array) -> bool:
 
 
 class _Points:
-    """Points that mixtures begot, weighted by a target and by all of these mixtures together.
-
-    Attributes
-    ----------
-    at : shape (n, k)
-        The points.
+    """Points, shape (n, k), that mixtures begot, weighted by a target and by all of these mixtures
+    together.
     """
 
     def __init__(

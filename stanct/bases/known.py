@@ -44,15 +44,9 @@ class FitSeeds(NamedTuple):
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user knows of where modes may lie.
-
-    Attributes
-    ----------
-    radius
-        Largest radius around the origin of the unconstrained space at which the search starts; None
-        for the search's own.
-    places
-        Unconstrained points, each of shape (D,), from which it also starts.
+    """What the user knows of modes: the largest radius around the origin of the unconstrained space
+    at which the search starts (None for its own), and points, shape (D,), from which it also
+    starts.
     """
 
     radius: float | None = None
@@ -70,13 +64,9 @@ class Sought:
     ----------
     unseen
         Estimated probability that one more start finds a new mode (Good 1953) that counts.
-    starts, radius
-        Number of starts behind that probability, and the largest radius at which they began.
     finest
         How many times narrower than a mode a spike inside it may be, if it has as much mass, for
         the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
-    complete
-        Whether every mode that was found was measured, and `unseen` is small.
     unseen_of_any
         Estimated probability that one more start ends at a new mode, however light.
     again
@@ -109,16 +99,8 @@ class Sought:
 
 @dataclass(frozen=True)
 class Modes:
-    """The modes that were measured.
-
-    Attributes
-    ----------
-    fits
-        One fit for each distinct mode, best first.
-    peaks
-        Laplace approximations where ascents ended, best first, of which a fit may enclose several.
-    sought
-        What is known of others.
+    """The modes that were measured, best first, each by a fit; peaks where ascents ended, of which
+    a fit may enclose several; and what is known of others.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)

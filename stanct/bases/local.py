@@ -53,7 +53,6 @@ class LocalFit:
 
     Attributes
     ----------
-    mean, covariance : shapes (D,) and (D, D)
     log_evidence
         ℓ, an estimate of the log mass of the mode, or a lower bound on it.
     points : shape (n, D)
@@ -76,14 +75,8 @@ class LocalFit:
 
 @contextmanager
 def bounded(density: BatchDensity) -> Iterator[None]:
-    """End the ascent by Stan's L-BFGS that the body makes, if it goes on and on.
-
-    Three gradients tell how long it may take.
-
-    Raises
-    ------
-    EngineError
-        The ascent took much longer than any that ends.
+    """End the ascent by Stan's L-BFGS that the body makes, with an `EngineError`, if it takes much
+    longer than any that ends. Three gradients tell how long it may take.
     """
     points = np.random.default_rng(0).uniform(-1, 1, (3, density.dimension))
     begun = time.perf_counter()
@@ -133,8 +126,6 @@ def mixture_of(
     ----------
     wide_share
         Share of one further Gaussian, which has the moments of the modes at equal weights.
-    width
-        Factor on its covariance.
     beside
         Further Gaussians, each with its weight relative to 1 for all of the others.
     """
@@ -236,15 +227,7 @@ def inside(fit: LocalFit, density: SampledDensity) -> LocalFit:
 def laplace_fit(
     mode: Array, log_density: float, precision: Array, rng: np.random.Generator, draws: int = 25
 ) -> LocalFit:
-    """The Gaussian of a mode's curvature, its evidence, and draws of it.
-
-    Parameters
-    ----------
-    mode, precision : shapes (D,) and (D, D)
-        Place, and minus the second derivatives there.
-    log_density
-        Log density at the mode.
-    """
+    """The Gaussian of a mode's curvature, its evidence, and draws of it."""
     covariance = positive_covariance(precision)
     log_evidence = log_density + 0.5 * (np.linalg.slogdet(covariance)[1] + mode.size * LOG_2PI)
     scale = np.linalg.cholesky(covariance)

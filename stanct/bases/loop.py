@@ -9,7 +9,7 @@ is its `Stage`. The stages are the road of a run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -54,18 +54,8 @@ def effort_of(target: SampledTarget) -> float:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one maker did.
-
-    Attributes
-    ----------
-    maker
-        Its name.
-    gradients, evaluations
-        What it spent: gradients, and log densities without one.
-    parts
-        Modes, parts or points that it added to what is known.
-    said
-        What it found, in a few words.
+    """What one maker did: what it spent (gradients, and log densities without one), how many modes,
+    parts or points it added, and what it found, in a few words.
     """
 
     maker: str
@@ -83,12 +73,7 @@ class Purse:
     """The gradients meant for the base, out of which every maker is paid.
 
     Ascents, ridges and two stages take a share. Pilots, particles and scouts are counted, and not
-    bounded by it.
-
-    Attributes
-    ----------
-    stages
-        What was paid, and for what.
+    bounded by it. `stages` say what was paid, and for what.
     """
 
     def __init__(self, gradients: float) -> None:
@@ -168,8 +153,6 @@ class State:
         The progress bar.
     purse
         Pays every maker.
-    pathfinder
-        Waits for the first attempts of Pathfinder, which may have begun beside the search.
     search
         What ascents found.
     near, others
@@ -203,7 +186,6 @@ class State:
     rng: np.random.Generator = field(repr=False)
     bar: Bar = field(repr=False)
     purse: Purse = field(repr=False)
-    pathfinder: Callable[[], Any] = field(repr=False)
     search: Search = NOTHING
     near: tuple[LocalFit, ...] = ()
     others: tuple[LocalFit, ...] = ()

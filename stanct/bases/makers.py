@@ -65,9 +65,8 @@ class Given(Maker):
         )
 
     def reaching(self, state: State, found: Nested, base: NestedBase) -> Nested:
-        """What was found, without its base if heavy tails of the few are beyond its mixture.
-
-        Draws of the parts that were laid for the tails tell.
+        """What was found, without its base where draws of the parts that were laid for heavy tails
+        of the few tell that these are beyond its mixture.
         """
         tails = MixtureBase.of(*zip(*state.parts, strict=True))
         x = tails.unwhiten(tails.draw(np.random.default_rng(state.seeds.nested), self.draws))

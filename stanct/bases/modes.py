@@ -37,7 +37,7 @@ from stanct.bases.pilots import (
     piloted,
 )
 from stanct.bases.search import FEW, UNSEEN, Search, search
-from stanct.bases.starts import STARTS, approximations, fitted, laplace_fits, reach_of
+from stanct.bases.starts import STARTS, approximations, attempts, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError, StanctError, counted
@@ -183,8 +183,9 @@ class Pathfinder(Maker):
 
     def make(self, state: State) -> Proposal:
         state.bar.expect(STARTS)
+        seen = attempts(state.target, self.draws, state.bar, state.seeds.starts)
         try:
-            found = fitted(state.target, state.pathfinder(), state.rng)
+            found = fitted(state.target, seen, state.rng)
         except EngineError as cause:  # as for a density that is flat up to the edge of its support
             return Proposal(known={"failure": cause}, said="no start worked")
         # The engine does not report its iterations; they count as those of an ascent.
@@ -263,17 +264,7 @@ class Pilots(Maker):
         self, fits: Sequence[LocalFit], unseen: float, looked: Search, dimension: int, *,
         gaussian: bool,
     ) -> Modes:  # fmt: skip
-        """The measured modes that are not negligible, and what the search says of further ones.
-
-        Parameters
-        ----------
-        fits
-            All measured modes.
-        unseen
-            The probability of a new mode without a search.
-        gaussian
-            Whether curvature has measured all of them.
-        """
+        """The measured modes that are not negligible, and what the search says of further ones."""
         floor = max((fit.log_evidence for fit in fits), default=0.0) - FAINT
         fits = sorted(
             (fit for fit in fits if fit.log_evidence > floor), key=lambda fit: -fit.log_evidence

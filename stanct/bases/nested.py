@@ -64,14 +64,8 @@ class Nested:
 
     Attributes
     ----------
-    base
-        The base; None if the target does not have that form.
-    outer
-        Names of the outer coordinates.
     log_weights : shape (n,)
         log p(x) − log q(x) at independent draws of the base. The mean of their exponentials is Z.
-    gradients, evaluations
-        Gradients spent, and log densities without a gradient.
     form
         What all other coordinates are, given the outer ones: ``"Gaussian"`` or ``"independent"``.
     """
@@ -110,8 +104,6 @@ def find_nested(
     ----------
     points : shape (n, D)
         Unconstrained draws of pilots, from every mode.
-    most
-        Gradients that a fit may cost.
     """
     found = _given_gaussian(target.density, points, seed, most)
     if found.base is not None:
@@ -262,20 +254,12 @@ class Fit:
 
     Parameters
     ----------
-    density
-        The target's density.
-    points : shape (n, D)
-        Draws of pilots.
-    rng
-        Draws places, and points of the base.
     kind, outer, own
         The class of the base, whether a coordinate is an outer one, shape (D,), and what the class
         has of its own.
 
     Attributes
     ----------
-    evaluations
-        Log densities without a gradient so far.
     log_weights : shape (n,)
         Log weights of the draws by which the base was tried.
     """

@@ -46,12 +46,8 @@ PARTICLES, TEMPERATURES = 48, 12
 def find_nested_wide(
     target: ProgramTarget, mode: LocalFit, seed: np.random.SeedSequence, *, threads: int
 ) -> Nested:
-    """Fit a base in two stages, if the target is Gaussian and narrow given a few coordinates.
-
-    Parameters
-    ----------
-    mode
-        The only mode, with the covariance of its curvature.
+    """Fit a base in two stages, if the target is Gaussian and narrow given a few coordinates. The
+    only mode has the covariance of its curvature.
     """
     moves, rest = seed.spawn(2)
     rng = np.random.default_rng(rest)

@@ -30,10 +30,6 @@ def outskirts(
 
     Parameters
     ----------
-    modes
-        A Gaussian for each.
-    count
-        About how many points.
     reach
         How far from its centre, in any coordinate, a point lies at most.
     """
@@ -62,17 +58,6 @@ def standing_out(
     """Indices of the points that stand out most among those equally far from the nearest mode.
 
     Half of them exceed the median log density there by most nats, and half by most of the spread.
-
-    Parameters
-    ----------
-    modes
-        A Gaussian for each.
-    points : shape (n, D)
-        Points.
-    log_density : shape (n,)
-        Log densities there, natural log; NaN or −inf outside of the support.
-    count
-        How many are wanted, at most.
     """
     distances = np.array([np.square(one.whiten(points)).sum(axis=1) for one in modes])
     nearest, known = distances.argmin(axis=0), np.isfinite(log_density)

@@ -14,13 +14,12 @@ from stanct.bases.loop import Maker, Proposal, State, effort_of
 from stanct.bases.rough import those_that_count
 from stanct.bases.score import unexplained
 from stanct.bases.scouts import annealed_scouts
-from stanct.bases.search import NOTHING, Search, fits_of
+from stanct.bases.search import Search, fits_of
 from stanct.bases.starts import reach_of
 from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError
 from stanct.common.settings import Real, Whole
 from stanct.path.gaussian import GaussianBase
-from stanct.targets.protocols import SampledDensity
 
 # Particles start with this many times the variance of the ends, so that the density of the start is
 # about the same at all of them.
@@ -75,10 +74,10 @@ class Particles(Maker):
         (first,) = state.seeds.look.spawn(1)
         counted = Counted(target.density, effort_of(target), reach_of(target))
         looked, whole = self._far(looked, first, counted)
-        gradients, evaluations = counted.spent, counted.evaluated
+        cooled = 0
         finders, doubt = "far draws", "a narrower one"
         most = state.purse.may_spend(self.share)
-        while not whole and gradients < most and not looked.settled:
+        while not whole and counted.spent + cooled < most and not looked.settled:
             (child,) = state.seeds.look.spawn(1)
             count = max(self.count, self.each * len(looked.fits))
             state.bar.phase(count, "particle")
@@ -89,22 +88,14 @@ class Particles(Maker):
                 )  # fmt: skip
             except EngineError:
                 break
-            looked, cost = with_ends_of(
-                looked,
-                target.density,
-                scouts.points,
-                again=self.again,
-                few=self.few,
-                reach=reach_of(target),
-            )
-            gradients += scouts.gradients + cost.gradients
-            evaluations += cost.evaluations
+            looked = with_ends_of(looked, counted, scouts.points, again=self.again, few=self.few)
+            cooled += scouts.gradients
         if not whole:
             finders, doubt = f"{looked.particles} annealed particles", "others"
         return Proposal(
             known={"search": looked},
-            gradients=gradients,
-            evaluations=evaluations,
+            gradients=counted.spent + cooled,
+            evaluations=counted.evaluated,
             made=looked.ends - known,
             said=f"{finders} found {looked.ends - known} more optima"
             + ("" if looked.settled else f", and {doubt} may be missing"),
@@ -138,23 +129,15 @@ def wide_of(optima: Sequence[Optimum]) -> GaussianBase:
 
 
 def with_ends_of(
-    found: Search, density: SampledDensity, points: Array, *, again: float, few: float, reach: float
-) -> tuple[Search, Search]:
+    found: Search, counted: Counted, points: Array, *, again: float, few: float
+) -> Search:
     """What a search found, joined by the modes to which points lead that it does not explain.
 
-    Parameters
-    ----------
-    points : shape (n, D)
-        Where annealed particles ended.
-    again, few
-        The search is settled if the new modes have less than the second share of the mass, and the
-        first share of it is at modes where a particle of any look ended.
-
-    Returns
-    -------
-    The search with its new modes, and the costs alone.
+    The points, shape (n, D), are where annealed particles ended. The search is settled if the new
+    modes have less than the share `few` of the mass, and the share `again` of it is at modes where
+    a particle of any look ended.
     """
-    counted, modes = Counted(density, reach=reach), [*found.optima]
+    modes = [*found.optima]
     known = {id(one) for one in modes}
     values = counted.log_densities(points)
     with uncounted(modes):
@@ -169,12 +152,11 @@ def with_ends_of(
             wide[k].particles += 1
     new = _share(modes, lambda one: id(one) not in known)
     missed = _share(modes, lambda one: not one.particles)
-    joined = replace(
+    return replace(
         with_modes(found, modes),
         particles=found.particles + len(points),
         settled=new < few and missed <= 1 - again,
     )
-    return joined, replace(NOTHING, gradients=counted.spent, evaluations=counted.evaluated)
 
 
 def _share(modes: Sequence[Optimum], of: Callable[[Optimum], bool]) -> float:

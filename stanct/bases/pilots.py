@@ -51,15 +51,7 @@ SCOUTS, WIDER, AROUND_ORIGIN = 256, 4.0, 2.0
 
 @dataclass(frozen=True)
 class Piloted:
-    """Measured modes.
-
-    Attributes
-    ----------
-    fits
-        One fit for each distinct mode, best first.
-    gradients, evaluations
-        Gradients spent, and log densities without a gradient.
-    """
+    """Measured modes, a fit for each, best first, and what they cost."""
 
     fits: tuple[LocalFit, ...] = field(repr=False)
     gradients: int = 0
@@ -72,15 +64,10 @@ class Measured:
 
     Attributes
     ----------
-    fit
-        The fit with the particles as points and their bridge estimate as evidence; None if the
-        approximation does not fit.
     strays
         Points of mass outside of all known modes, if there are any; then there is no `fit`.
     around
         A wide Gaussian around the mode that holds mass of its own, if there is one.
-    gradients, evaluations
-        Gradients spent, and log densities without a gradient.
     """
 
     fit: LocalFit | None = None
@@ -103,8 +90,6 @@ def measured(
 
     Parameters
     ----------
-    known
-        All modes that are known, with this one.
     one_of_many
         Whether draws alone may measure the mode, if it is exactly Gaussian there.
     """
@@ -162,13 +147,6 @@ def needless(
     Pathfinder's approximations of strongly correlated parameters are far too narrow, and pilots,
     which scale each parameter alone, take a thousand gradients a draw there. A fit tells nothing
     new if the known modes are about as dense at all its points, or if it lies far below them.
-
-    Parameters
-    ----------
-    near
-        The modes that were measured.
-    bound
-        A lower bound on the log mass.
     """
     log_density = target.density.log_densities(fit.points)
     known = float(log_sum_exp(np.array([bound, *(one.log_evidence for one in near)])))
@@ -192,16 +170,8 @@ def piloted(
     rng: np.random.Generator,
     nuts: Nuts,
 ) -> Piloted:
-    """Measure the modes of local fits by NUTS chains that start there.
-
-    Parameters
-    ----------
-    chains
-        Smallest number of pilots.
-    seeds
-        Random streams of the first pilots and of the further ones.
-    rng
-        Chooses the starts.
+    """Measure the modes of local fits by so many NUTS chains or more that start there. The seeds
+    are those of the first pilots and of further ones.
     """
     modes = _spread_out(found, most_pilots(target.density.dimension))
     starts = []
@@ -292,12 +262,8 @@ def short_chains(
     rng: np.random.Generator,
     nuts: Nuts,
 ) -> tuple[list[Array], int]:
-    """Points of short NUTS chains, each of shape (n, D), and the gradients spent.
-
-    Raises
-    ------
-    EngineError
-        No chain could start, or none gave draws.
+    """Points of short NUTS chains, each of shape (n, D), and the gradients spent; an `EngineError`
+    if no chain could start or none gave draws.
     """
     block, gradients = embedded.run_nuts(
         target.density.recipe,
@@ -320,15 +286,11 @@ def bridged(
     rng: np.random.Generator,
     counts: Callable[[Array], Array] | None = None,
 ) -> LocalFit:
-    """Fit a Gaussian to a mode's points, and estimate the mode's mass by bridge sampling.
+    """Fit a Gaussian to a mode's points, shape (n, D), and estimate the mode's mass by bridge
+    sampling.
 
-    Parameters
-    ----------
-    points : shape (n, D)
-        Unconstrained draws of the target.
-    counts
-        Says which of points of shape (n, D) are in the region whose mass is wanted, shape (n,). All
-        `points` should be. By default the region is the whole space.
+    `counts` says which points are in the region whose mass is wanted, as all given ones should be;
+    by default that is the whole space.
     """
     mean, covariance = gaussian_moments(points)
     q = GaussianBase.from_covariance(mean, covariance)

@@ -28,10 +28,6 @@ def chance_of_a_miss(
 
     Parameters
     ----------
-    ratio
-        ρ > 1.
-    dimension
-        D.
     widths, draws
         Standard deviations of the normals from which the scan draws, in those of the mode, and the
         number of draws from each.

@@ -106,17 +106,8 @@ class Ridges(Maker):
 
 
 class _Top(NamedTuple):
-    """The top of a slice.
-
-    Attributes
-    ----------
-    point : shape (D,)
-    log_density
-        Log density of the target there.
-    covariance : shape (D, D)
-        Inverse curvature of the slice, zero along the axis.
-    log_mass
-        Log of the slice's mass by Laplace's method.
+    """The top of a slice, its log density and log mass by Laplace's method, and the inverse
+    curvature of the slice, which is zero along the axis.
     """
 
     point: Array
@@ -126,20 +117,9 @@ class _Top(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A place on a ridge, in the target's own coordinates.
-
-    Attributes
-    ----------
-    axis
-        The coordinate along which the ridge was followed.
-    part
-        A Gaussian that is as long as the step to the next place, and as wide as the slice.
-    log_density
-        Log density of the target at its mean.
-    mass
-        The mass from this place halfway to both neighbours, relative to all known mass.
-    distance
-        Distance from the mode along the axis, in standard deviations.
+    """A place on a ridge along an axis: a Gaussian as long as the step to the next place and as
+    wide as the slice, the log density at its mean, the mass halfway to both neighbours relative to
+    all known mass, and the distance from the mode along the axis, in standard deviations.
     """
 
     axis: int
@@ -163,10 +143,6 @@ def find_ridges(
 
     Parameters
     ----------
-    gradients
-        Log densities and their gradients at unconstrained points of shape (n, D).
-    names
-        Names of the D unconstrained coordinates.
     fits
         All modes that are known, best first, with their masses.
     peaks
@@ -174,8 +150,6 @@ def find_ridges(
         enclose several.
     beside
         Further parts of the base, each with its weight relative to 1 for all modes together.
-    most
-        Gradients after which no further axis is begun.
     """
     rules = rules or Ridges()
     if not 2 <= len(names) <= rules.most_dimensions:
@@ -247,12 +221,8 @@ class _Slices:
         self.spent = 0
 
     def places(self, axis: int, total: float) -> list[_Place]:
-        """The places along one axis, none if the mode's own slice has no top.
-
-        Parameters
-        ----------
-        total
-            Log of all known mass.
+        """The places along one axis, none if the mode's own slice has no top. `total` is the log of
+        all known mass.
         """
         middle = self._top(self._mean, axis)
         if middle is None:

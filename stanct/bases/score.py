@@ -39,16 +39,9 @@ def half_width(values: Array) -> float:
 
 @dataclass(frozen=True)
 class Score:
-    """How far a base is from the target, by draws of it.
-
-    Attributes
-    ----------
-    even
-        Share of the draws that count: their effective number over their number.
-    largest
-        The largest weight relative to the mean.
-    width
-        Half the width of the middle two thirds of δ, which a path has to cross.
+    """How far a base is from the target, by draws of it: the share that counts, by their effective
+    number; the largest weight relative to the mean; and half the width of the middle two thirds of
+    δ, which a path has to cross.
     """
 
     even: float

@@ -39,16 +39,8 @@ MOVES = Moves(path_length=1.5, max_steps=64, target_accept=0.8, learn=True)
 
 @dataclass(frozen=True)
 class Scouts:
-    """Endpoints of annealed particles.
-
-    Attributes
-    ----------
-    points : shape (n, D)
-        Unconstrained points inside the support.
-    log_z
-        Log of the particles' mean weight. It is too low if few particles carry the weight.
-    gradients
-        Gradients spent.
+    """Endpoints of annealed particles inside the support, unconstrained, shape (n, D), and the log
+    of their mean weight, which is too low if few particles carry the weight.
     """
 
     points: Array = field(repr=False)
@@ -66,29 +58,11 @@ def annealed_scouts(
     temperatures: int = TEMPERATURES,
     bar: Bar | None = None,
 ) -> Scouts:
-    """Cool particles from a base to the target.
+    """Cool particles from a base to the target, and find modes within its reach.
 
-    Step sizes are learned on the way, because the particles serve only as starts and shapes.
-
-    Parameters
-    ----------
-    borrow
-        Lends a density for a `with` block; see `stanct.work.execution`.
-    base
-        A wide base. Modes can be found only within its reach.
-    particles
-        Smallest number of particles, rounded up to a multiple of `STREAMS`.
-    threads
-        Number of streams that run at once. The particles do not depend on it.
-    temperatures
-        Number of steps from the base to the target, with a move after each.
-    bar
-        Shows how many particles have arrived.
-
-    Raises
-    ------
-    EngineError
-        The target vanishes at all but a few particles.
+    Step sizes are learned on the way, because the particles serve only as starts and shapes. Their
+    number is rounded up to a multiple of `STREAMS`, so many `threads` of which run at once; they do
+    not depend on it. An `EngineError` says that the target vanishes at nearly all of them.
     """
     betas = np.linspace(0, 1, temperatures + 1) ** 2
 

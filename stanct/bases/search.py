@@ -77,40 +77,22 @@ class Search:
 
     Attributes
     ----------
-    fits
-        A Laplace approximation of each mode, best first.
-    seen
-        How many ascents ended at each.
-    ascents, astray
-        Number of ascents that ended at a mode, and of those that ended nowhere.
     ends
         Number of modes at which ascents ended, also of those that are not kept.
     unseen
         Estimated probability that one more ascent finds a new mode (Good 1953); 1 without ascents.
-    radius
-        The largest radius around the origin at which an ascent began.
-    gradients, evaluations
-        Gradients spent, and log densities without a gradient.
     finest
         How many times narrower than a mode a spike inside it may be, if it has as much mass, for
         the search to find it with a probability of 95 %; 1 if no draws looked for spikes.
-    dimension
-        Dimension of the space.
     again
         Where most modes were seen once, how many ascents ended at the best, or at others as good;
         otherwise None.
-    optima
-        Where ascents ended, also what is not kept.
     below
         How far the log mass of the mode at which the ascent from each given place ended lies below
         that of the best; None where it ended at no mode.
     particles, settled
         Annealed particles that looked for further modes, and whether the last look found hardly any
         mass that was new, and all looks together nearly all that was known; None without a look.
-    named
-        Components of the program's mixtures that were followed.
-    whole
-        Whether the Gaussians of these are the whole density.
     """
 
     fits: tuple[LocalFit, ...] = field(repr=False)
@@ -170,19 +152,12 @@ def search(
     reach
         How far from the origin or from a mode, in any coordinate, starts of the search's own lie
         at most, and how long the steps of ascents are.
-    places
-        Further starts.
-    named
-        The density of one component of those that the program names; see
-        `stanct.bases.components`. Ascents follow from where it ends for each.
     scan, outskirts
         Whether the modes are scanned for spikes, and their surroundings for further modes.
     effort
         Share of the usual gradients and draws that may be spent, between 0 and 1.
     most_rough
         Gradients that may be spent where most modes were seen once.
-    bar
-        Shows how much of what may be spent is spent.
     """
     dimension = density.dimension
     if dimension > MOST_DIMENSIONS:
@@ -261,8 +236,6 @@ def ascents_from(
 
     Parameters
     ----------
-    starts
-        Unconstrained points, each of shape (D,).
     spread : shape (D,)
         Scales of the coordinates in which the first ascent steps. Later ones step in those of the
         curvature at the first mode. An ascent that ends at no mode ends the search.
@@ -280,20 +253,9 @@ def ascents_from(
 
 
 class _Batches:
-    """Ascents in batches, from around the origin and from around known modes in turn.
-
-    Attributes
-    ----------
-    counted, modes
-        What the ascents climb, and where they ended.
-    arrived, astray
-        Ascents that ended at a mode, and that ended nowhere.
-    given
-        Where those from given places ended; None where it was nowhere.
-    named
-        Components that may be all there is.
-    rng
-        Draws the starts.
+    """Ascents in batches, from around the origin and from around known modes in turn. `given` are
+    the ends of those from given places, None where it was nowhere, and `named` the components that
+    may be all there is.
     """
 
     def __init__(
@@ -399,13 +361,7 @@ def _searched(ascents: _Batches, dimension: int, places: Sequence[Array]) -> Non
 
 
 def _searched_on(ascents: _Batches, rng: np.random.Generator, most: int) -> None:
-    """Go on where the target is rough, until the best mode was found again and again.
-
-    Parameters
-    ----------
-    most
-        Gradients that the search may have spent then.
-    """
+    """Go on where the target is rough, until the best mode was found again and again."""
     counted, rounds = ascents.counted, 0
     counted.most = max(counted.most, most)
     while not ascents.is_over():

@@ -56,21 +56,9 @@ def approximations(
     *,
     starts: int = STARTS,
 ) -> list[LocalFit]:
-    """From each start, a Gaussian with the moments of Pathfinder's draws, and its bound.
-
-    Parameters
-    ----------
-    draws
-        Number of draws from each start.
-    seed, rng
-        Random streams of the starts, and of what draws do not tell of their unconstrained points.
-    starts
-        Number of starts, at the `RADII` in turn.
-
-    Raises
-    ------
-    EngineError
-        No start led to two points with a finite density.
+    """From each start, a Gaussian with the moments of Pathfinder's draws, and its bound; an
+    `EngineError` if no start led to two points with a finite density. Starts lie at the `RADII` in
+    turn.
     """
     seen = attempts(target, draws, bar, seed, starts=starts)
     return fitted(target, seen, rng)
@@ -85,12 +73,8 @@ def attempts(
     starts: int = STARTS,
     radii: Sequence[float] = RADII,
     judged: int = embedded.JUDGED,
-    part: str | None = None,
 ) -> Iterator[Attempt]:
-    """From each start, Pathfinder's draws; see `approximations`.
-
-    `part` is that of the bar in which starts count, by default the one that has begun.
-    """
+    """From each start, Pathfinder's draws; see `approximations`."""
     with target.density.borrow() as own:
         for child, radius in zip(seed.spawn(starts), _radii(target, radii), strict=False):
             attempt: Attempt
@@ -105,7 +89,7 @@ def attempts(
                     )
             except EngineError as cause:
                 attempt = cause
-            bar.update(part=part)
+            bar.update()
             yield attempt
 
 
@@ -194,12 +178,8 @@ def _widest(density: Density) -> tuple[str, float] | None:
 def laplace_fits(
     target: ProgramTarget, seed: np.random.SeedSequence, rng: np.random.Generator
 ) -> tuple[list[LocalFit], int]:
-    """The Laplace approximations of the modes at which ascents end, and the gradients spent.
-
-    Raises
-    ------
-    EngineError
-        No ascent ended at a mode.
+    """The Laplace approximations of the modes at which ascents end, and the gradients spent; an
+    `EngineError` if none does.
     """
     starts, modes = np.random.default_rng(seed), list[Optimum]()
     counted = Counted(target.density, reach=reach_of(target))

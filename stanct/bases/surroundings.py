@@ -35,16 +35,8 @@ LEAST_POWER = 1e-3
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What wide draws around a mode tell.
-
-    Attributes
-    ----------
-    strays : shape (n, D)
-        Draws in mass outside of all known modes that no Gaussian holds.
-    fit
-        A Gaussian that holds it.
-    evaluations
-        Log densities spent.
+    """What wide draws around a mode tell: draws, shape (n, D), in mass outside of all known modes
+    that no Gaussian holds, a Gaussian that holds the rest, and the log densities spent.
     """
 
     strays: Array = field(repr=False)
@@ -65,17 +57,8 @@ def surroundings(
     rng: np.random.Generator,
     reach: float = math.inf,
 ) -> Surroundings:
-    """Look around a mode for mass outside of all known ones.
-
-    Parameters
-    ----------
-    log_densities
-        Log densities of the target at points of shape (n, D).
-    known
-        All modes that are known, with this one.
-    reach
-        How far from the mode the density is asked for; see `in_reach`. Beyond, it counts as
-        nothing.
+    """Look around a mode for mass outside of all known ones, of which it is one. Beyond `reach` the
+    density counts as nothing; see `in_reach`.
     """
     log_densities = partial(_near, log_densities, fit, reach)
     total = float(log_sum_exp(np.array([one.log_evidence for one in known])))

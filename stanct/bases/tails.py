@@ -69,20 +69,11 @@ def find_tails(
     *,
     reach: float = math.inf,
 ) -> Proposal:
-    """Look for heavy tails of a density around the best of its modes.
+    """Look for heavy tails of a density around the best of its modes, which are given best first.
 
     The proposal is along the unconstrained coordinates whose tails are heavy, and `ALL` for tails
-    in every direction.
-
-    Parameters
-    ----------
-    names
-        Names of the D unconstrained coordinates.
-    fits
-        All modes that are known, best first. What lies in one of them is no tail.
-    reach
-        How far from the best mode, in any coordinate, the density is asked for. Beyond, it counts
-        as nothing.
+    in every direction. Farther than `reach` from the best mode, in any coordinate, the density
+    counts as nothing.
     """
     base = fits[0].gaussian
     lines = _Lines(density, base.mean, fits, reach)
@@ -132,9 +123,8 @@ class _Lines:
         self._top = density.log_densities(centre[None])[0]
 
     def may_be_heavy(self, step: Array, volume: int = 1) -> bool:
-        """Whether the density is high enough far out; steps are one standard deviation long.
-
-        It is not where far out is beyond reach.
+        """Whether the density is high enough far out, and that is within reach; steps are one
+        standard deviation long.
         """
         if LOOK * np.abs(step).max() > self._reach:
             return False
@@ -142,14 +132,8 @@ class _Lines:
         return bool(far.max() + (volume - 1) * np.log(LOOK) > self._top - NEGLIGIBLE)
 
     def shells(self, steps: Array, volume: int = 1) -> Array:
-        """The share of the mass along lines that lies in each shell.
-
-        Parameters
-        ----------
-        steps : shape (n, D)
-            Directions of the lines, one standard deviation long.
-        volume
-            Dimension of the space that the lines stand for.
+        """The share of the mass that lies in each shell along lines, whose steps, shape (n, D), are
+        one standard deviation long. They stand for a space of so many dimensions (`volume`).
         """
         places = np.concatenate([DISTANCES, -DISTANCES])[None, :, None] * steps[:, None, :]
         offsets = places.reshape(-1, steps.shape[1])

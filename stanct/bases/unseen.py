@@ -28,15 +28,11 @@ MOST_SEEN = 1000
 
 
 class Seen:
-    """The region that draws have seen: all points no farther from a draw than draws are.
+    """The region that draws, shape (n, D), have seen: all points no farther from a draw than draws
+    are.
 
     A further draw of the same density falls outside with probability 1 / (n + 1), because it is
     exchangeable with the n draws. Mass outside is therefore mass that the draws have missed.
-
-    Parameters
-    ----------
-    points : shape (n, D)
-        Unconstrained draws.
     """
 
     def __init__(self, points: Array) -> None:
@@ -58,21 +54,12 @@ class Seen:
 def unseen_modes(
     target: ProgramTarget, points: Array, seed: np.random.SeedSequence, nuts: Nuts
 ) -> tuple[Piloted, Search]:
-    """Search from random starts for modes that the draws of a fit have missed.
+    """Search from random starts for modes that the draws of a fit, shape (n, D), have missed.
 
     The default's own search, and Pathfinder, find places outside the region of the draws. Short
     NUTS chains start there. What drifts back, as from the neck of a funnel, is no mode. A bridge
     measures the mass of the others outside of that region. A mode to which no start leads remains
-    unseen here, too.
-
-    Parameters
-    ----------
-    points : shape (n, D)
-        Unconstrained draws of the fit.
-
-    Returns
-    -------
-    The missed modes with all that was spent, and the search.
+    unseen here, too. Returns the missed modes with all that was spent, and the search.
     """
     seen = Seen(points)
     ways, pilots, rest, ascents = seed.spawn(4)

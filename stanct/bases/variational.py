@@ -37,12 +37,8 @@ def variational_fits(
     """ADVI from the best start of each mode, and the gradients that it took; see `advi`.
 
     Starts of negligible mass, and those whose centre lies within an earlier result, are left out.
-    Not more than `most` are tried.
-
-    Raises
-    ------
-    EngineError
-        No start led to a Gaussian on which the density is finite.
+    Not more than `most` are tried. If none leads to a Gaussian on which the density is finite, that
+    is an `EngineError`.
     """
     found, tried, failure = list[LocalFit](), 0, None
     modes = best_of_each_mode(starts)
@@ -65,27 +61,12 @@ def advi(
     density: SampledDensity, start: LocalFit, rng: np.random.Generator, *, full_rank: bool,
     draws: int,
 ) -> LocalFit:  # fmt: skip
-    """The Gaussian q with the largest evidence lower bound, found from a first fit.
+    """The Gaussian q with the largest evidence lower bound, which is its log evidence, found from a
+    first fit, whose Gaussian is the unit of the coordinates.
 
-    Parameters
-    ----------
-    start
-        Where the ascent begins, and the unit of its coordinates.
-    full_rank
-        Whether q has a dense covariance, or one that is diagonal in the unconstrained space
-        (mean-field).
-    draws
-        Number of its draws, which give the bound.
-
-    Returns
-    -------
-    LocalFit
-        q with its bound as log evidence. It took `STEPS` × `BATCH` gradients.
-
-    Raises
-    ------
-    EngineError
-        Too few draws of q have a finite density.
+    It has a dense covariance, or one that is diagonal in the unconstrained space (mean-field), and
+    takes `STEPS` × `BATCH` gradients. So many draws of it give the bound. If the density is finite
+    at too few of them, that is an `EngineError`.
     """
     first = start.covariance if full_rank else np.diag(np.diag(start.covariance))
     unit = GaussianBase.from_covariance(start.mean, first)

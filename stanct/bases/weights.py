@@ -53,13 +53,8 @@ def reweighted(
     """The mixture with weights that bring it nearer to the target, by its own draws.
 
     The weights maximise the mean log density of the mixture over the target, which importance
-    weights of the draws estimate. No part loses more than 1 − `KEPT` of its
-    weight, because draws may have missed where it is needed.
-
-    Parameters
-    ----------
-    log_densities
-        Log densities of the target at unconstrained points of shape (n, D).
+    weights of the draws estimate. No part loses more than 1 − `KEPT` of its weight, because draws
+    may have missed where it is needed.
     """
     for count in SAMPLE:
         z = base.draw(rng, count)

@@ -238,14 +238,8 @@ def _farthest(ends: Sequence[_End], count: int) -> list[int]:
 def modes_of(
     drawn: Sequence[Array], log_densities: Callable[[Array], Array], dip: float
 ) -> list[list[int]]:
-    """Group chains whose means agree, or between whose means is no valley, largest group first.
-
-    Parameters
-    ----------
-    drawn
-        Points of each chain, of shape (n, D).
-    dip
-        As in `Wide`.
+    """Group chains, each with points of shape (n, D), whose means agree, or between whose means is
+    no valley, largest group first; `dip` is that of `Wide`.
     """
     moments = [(points.mean(axis=0), points.var(axis=0)) for points in drawn]
 

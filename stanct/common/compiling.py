@@ -311,12 +311,7 @@ def shared(*, reordered: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function once for all loops that call it, with records for tuples.
 
     Its machine code is cached beside theirs. It becomes no part of them, so a call costs some
-    nanoseconds. Python cannot call it.
-
-    Parameters
-    ----------
-    reordered
-        Whether sums may be reordered, as in `summed` functions.
+    nanoseconds. Python cannot call it. Sums may be `reordered`, as in `summed` functions.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -13,10 +13,8 @@ _ROUNDING = 4e-16
 def root_between(
     function: Callable[[float], float], low: float, high: float, *, tolerance: float
 ) -> float:
-    """Return where a function changes its sign, by the method of Chandrupatla (1997).
-
-    The root is known to the tolerance, and to rounding. The function has different signs at the
-    finite numbers `low` and `high`, or a `ValueError` is raised.
+    """Return where a function changes its sign, to the tolerance and to rounding, by the method of
+    Chandrupatla (1997). Without different signs at finite `low` and `high` it is a `ValueError`.
     """
     a, b = float(low), float(high)
     at_a, at_b = float(function(a)), float(function(b))

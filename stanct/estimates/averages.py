@@ -66,22 +66,12 @@ class Expectation:
 def expectation(
     values: Array, log_weights: Array, beta: float, copies: int = 1, *, tours: Tours | None = None
 ) -> Expectation:
-    """Self-normalised weighted average of `values` ([GS] 21, 22).
+    """Self-normalised weighted average of `values`, shape (chains, draws, ...) ([GS] 21, 22).
 
     With weights w and average f̂, a draw contributes w (f − f̂) / mean(w). The error is that of the
-    mean of these contributions along autocorrelated chains.
-
-    Parameters
-    ----------
-    values : shape (chains, draws, ...)
-    log_weights : shape (chains, draws)
-        Natural log, unnormalised.
-    copies
-        Number of consecutive values that belong to one draw. Their contributions are added before
-        autocorrelations are estimated.
-    tours
-        Tours of the chains, if they regenerate. The error is then at least that of their totals,
-        and wider where few tours make it up.
+    mean of these contributions along autocorrelated chains. So many `copies` in a row belong to one
+    draw, and are added before. With `tours`, if the chains regenerate, the error is at least that
+    of their totals, and wider where few tours make it up.
     """
     values = np.asarray(values, float)
     chains, draws = log_weights.shape

@@ -22,18 +22,12 @@ WEIGHTS = 1e-12, 1 - 1e-6
 
 @dataclass(frozen=True)
 class Course:
-    """An estimate of log z(β) and of the speed of the path.
+    """An estimate of log z(β) on a grid of β from 0 to 1, shape (points,), with log z(0) = 0 up to
+    its error, and of the speed of the path.
 
-    Attributes
-    ----------
-    beta : shape (points,)
-        A grid from 0 to 1.
-    log_z : shape (points,)
-        log z(β), with log z(0) = 0 up to its error.
-    speed : shape (points,)
-        The mean absolute deviation of δ at β, as measured by the rejections of parallel tempering
-        (Syed et al. 2022). Unlike the standard deviation, it tolerates a heavy-tailed δ under the
-        base.
+    The speed is the mean absolute deviation of δ at β, as measured by the rejections of parallel
+    tempering (Syed et al. 2022). Unlike the standard deviation, it tolerates a heavy-tailed δ under
+    the base.
     """
 
     beta: Array

@@ -25,16 +25,9 @@ _NAMES = ("blocks", "nodes", "shares")
 class GridsBase(DrawnOnly[GaussianBase]):
     """The base Π q_b(x_b) over B blocks, with densities that are linear between nodes.
 
-    Attributes
-    ----------
-    whitening
-        The Gaussian with the moments of the blocks.
-    blocks : shape (B, 2)
-        The coordinates of each block; −1 in place of a second one.
-    nodes : shape (B, 2, G)
-        Nodes along both in ascending order. Where there are fewer, the last one is repeated.
-    shares : shape (B, G, G)
-        Share of the mass that each node's hat has.
+    `whitening` is the Gaussian with the moments of the `blocks`, whose coordinates have shape (B,
+    2), −1 in place of a second one. `nodes`, (B, 2, G), along both ascend; where there are fewer,
+    the last one is repeated. `shares`, (B, G, G), are those of the mass that each node's hat has.
     """
 
     whitening: GaussianBase = field(repr=False)
@@ -46,13 +39,9 @@ class GridsBase(DrawnOnly[GaussianBase]):
     def of(
         cls, blocks: Array, nodes: Sequence[tuple[Array, Array]], log_densities: Sequence[Array]
     ) -> tuple[GridsBase, float]:
-        """The base of log densities on grids, and the log of their mass.
-
-        Parameters
-        ----------
-        nodes, log_densities
-            For each block, the nodes along its coordinates, shapes (g,) and (h,), and the log
-            densities there, shape (g, h). A block of one coordinate has h = 1.
+        """The base of log densities on grids, and the log of their mass: for each block, nodes
+        along its coordinates, shapes (g,) and (h,), and log densities there, (g, h). A block of one
+        coordinate has h = 1.
         """
         most = max(each.size for pair in nodes for each in pair)
         padded = np.array(

@@ -50,11 +50,6 @@ def picture_of(kind: str, run: Run, names: Names = None, **options: Any) -> Any:
 
     By default a few variables or scalars are drawn that a reader asks for first. ArviZ gets the
     options.
-
-    Raises
-    ------
-    StanctError
-        There is no such variable, or the names stand for too many scalars.
     """
     draws = named_draws(run, first_names(run, MOST[kind]) if names is None else names)
     if kind == "pair" and len(draws) < 2:

@@ -25,15 +25,8 @@ DOTS = 150
 def write_picture(
     run: Run, kind: str, file: str | os.PathLike[str], options: Mapping[str, Any]
 ) -> Path:
-    """Write the picture that a method of the run draws, such as ``plot_trace`` for ``"trace"``.
-
-    The ending of the file tells the format. The options are arguments of the method.
-
-    Raises
-    ------
-    StanctError
-        The ending is no format, the file cannot be written, the method lacks an option, or the run
-        has no material for the picture.
+    """Write the picture that a method of the run draws, such as ``plot_trace`` for ``"trace"``. The
+    ending of the file tells the format. The options are arguments of the method.
     """
     path = check_page_file(file)
     known = FigureCanvasBase.get_supported_filetypes()

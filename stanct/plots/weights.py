@@ -113,18 +113,9 @@ def coordinate_names(run: Run) -> list[str]:
 def base_misfit(run: Run) -> tuple[Array, Array]:
     """Compare the target's marginals with those of the base.
 
-    Returns
-    -------
-    order : shape (D,)
-        Coordinates by decreasing Kullback–Leibler divergence between Gaussians with the mean and
-        the variance of the target and of the base.
-    quantiles : shape (5, D)
-        Weighted 2.5, 25, 50, 75 and 97.5 % quantiles of (x − m) / sd, in the order of coordinates.
-
-    Raises
-    ------
-    StanctError
-        The run has no base.
+    Returned are the coordinates, shape (D,), by decreasing Kullback–Leibler divergence between
+    Gaussians with the mean and the variance of the target and of the base, and weighted 2.5, 25,
+    50, 75 and 97.5 % quantiles of (x − m) / sd in that order, shape (5, D).
     """
     if run.base is None:
         raise StanctError(

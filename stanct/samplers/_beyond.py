@@ -23,7 +23,7 @@ from stanct.targets.integrable import endless, logarithms, logits
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
-from stanct.targets.slices import endless_beside_one, endless_scales
+from stanct.targets.slices import Kinds, endless_beside_one, endless_scales
 from stanct.work.ledger import Ledger
 
 # Of the usual work, the share with which lines are still followed; that of equations is larger.
@@ -67,7 +67,8 @@ def endless_along(
     free = _places(names, without)
     flat = [place for place in free if place not in (*scales, *bounded)]
     gradients = density.log_density_gradients
-    along, spent = endless_scales(gradients, inside, scales, bounded, flat, free, _held(users))
+    kinds = Kinds(bounded, flat, free, _held(users))
+    along, spent = endless_scales(gradients, inside, scales, kinds)
     ledger.gradients += spent
     if not along:
         vectors: dict[str, list[int]] = {}

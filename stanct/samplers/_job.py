@@ -50,18 +50,9 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 class Plan:
     """Options of a run, apart from the method's own settings; see `options.Options`.
 
-    Attributes
-    ----------
-    base
-        Name of the fit, or a base.
-    hints
-        Where the search for modes starts besides.
-    recipe
-        The makers of a base by name; None for those that the name stands for.
-    draws_given
-        Whether the user chose the number of draws. It is the method's default otherwise.
-    enough
-        What is enough to stop before all draws are made; None for nothing.
+    The base is given or the name of a fit. `recipe` has the makers of a base by name; None for
+    those that the name stands for. `draws_given` says whether the user chose the number of draws,
+    and `enough` what is enough to stop before all are made; None for nothing.
     """
 
     chains: int

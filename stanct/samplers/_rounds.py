@@ -7,9 +7,7 @@ follow. Rounds are never pooled, because their weights belong to different densi
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,7 +16,7 @@ import numpy as np
 
 from stanct.bases.fits import LEAST_SHRINKAGE
 from stanct.common.arrays import Array, log_sum_exp
-from stanct.common.deadline import heed, nobody_waits, result
+from stanct.common.deadline import heed, nobody_waits
 from stanct.common.errors import SamplingError
 from stanct.estimates.path import PathEstimator
 from stanct.path.base import Base, Drawn, batch_of
@@ -27,7 +25,7 @@ from stanct.path.course import Course, beta_grid
 from stanct.path.gaussian import GaussianBase, standard_log_density
 from stanct.targets.protocols import SampledTarget
 from stanct.work.execution import Execution
-from stanct.work.interrupts import GRACE, Threads, end_if_left_behind
+from stanct.work.interrupts import GRACE, heard
 
 # A base whose draws should reach the target's tails has 1 + `REACH` / D times its covariance.
 REACH = 2.0
@@ -106,10 +104,6 @@ class BaseDraws:
     """
 
     portion = 500
-    # Of these, so many are evaluated before the deadline is heeded.
-    piece = 50
-    # Portions that threads evaluate at once, at most.
-    together = 8
 
     def __init__(self, target: SampledTarget, base: Base, seed: np.random.SeedSequence) -> None:
         self._target = target
@@ -131,41 +125,13 @@ class BaseDraws:
         before = self._rng.bit_generator.state
         try:
             made = Drawn.of(self.base, self._rng, self.portion)
-            delta = _deltas_of(made, self._target.density, heed if heeding else None)
+            values = partial(self._target.density.log_densities, made.x)
+            delta = made.delta(heard(values) if heeding else values())
         except BaseException:  # so that these draws come again
             self._rng.bit_generator.state = before
             raise
         self._delta = np.append(self._delta, delta)
         self._pace = min(self._pace, time.perf_counter() - began)
-
-    def _first_in_threads(self, count: int, execution: Execution) -> Array:
-        """The same by threads; workers would wait longer for draws than for densities."""
-        threads = min(execution.threads or os.cpu_count() or 1, self.together)
-        missing = -(-(count - self._delta.size) // self.portion)
-        if execution.executor is not None or min(threads, missing) < 2:
-            return self.first(count)
-        with Threads(threads) as pool:
-            while self._delta.size < count:
-                left = -(-(count - self._delta.size) // self.portion)
-                states, draws = [], []
-                for _ in range(left)[:threads]:
-                    states.append(self._rng.bit_generator.state)
-                    draws.append(Drawn.of(self.base, self._rng, self.portion))
-                futures = [pool.submit(self._borrowed, made) for made in draws]
-                for future, before in zip(futures, states, strict=True):
-                    try:
-                        made = result(future)
-                    except BaseException:  # what comes in order stays, and the rest comes again
-                        self._rng.bit_generator.state = before
-                        raise
-                    self._delta = np.append(self._delta, made)
-                heed()
-        return self._delta[:count]
-
-    def _borrowed(self, made: Drawn) -> Array:
-        """δ at draws, by a density of the thread's own; cut short once nobody waits for it."""
-        with self._target.density.borrow() as density:
-            return _deltas_of(made, density, end_if_left_behind)
 
     def begin(self, execution: Execution) -> None:
         """Make the first portion, which a checkpoint stores, for a run that is cut short later."""
@@ -181,8 +147,7 @@ class BaseDraws:
         """
         if not cut:
             try:
-                made = partial(self._first_in_threads, count, execution)
-                return execution.once("draws of the base", made), False
+                return execution.once("draws of the base", partial(self.first, count)), False
             except KeyboardInterrupt:
                 if not self._delta.size:
                     raise
@@ -194,18 +159,6 @@ class BaseDraws:
                 break
             self._make()
         return self._delta[:count], True
-
-
-def _deltas_of(made: Drawn, density: Any, between: Callable[[], None] | None) -> Array:
-    """δ at draws of a base; `between` is called between pieces of them."""
-    x = made.x
-    found = np.empty(len(x))
-    for first in range(0, len(x), BaseDraws.piece):
-        piece = slice(first, first + BaseDraws.piece)
-        found[piece] = density.log_densities(x[piece])
-        if between is not None:
-            between()
-    return made.delta(found)
 
 
 def refit_base(done: Round, least_shrinkage: float = LEAST_SHRINKAGE) -> Base:

@@ -27,12 +27,8 @@ class Gibbs(Alternation):
         Rounds that refit the base before the final chains. With 0, the first base is final.
     transitions
         Number of HMC transitions for each kept draw. Each transition is followed by a draw of β.
-    path_length
-        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
-    max_steps
-        Largest number of leapfrog steps in a trajectory.
-    target_accept
-        Target acceptance for tuning the step size at every β.
+    path_length, max_steps, target_accept
+        As in `AIS`.
     atom
         Share of the draws at which β = 0 exactly, and x is drawn afresh from the base. The weight
         of β = 0 that brings it about is learned with the bias. Stretches between such draws are

@@ -9,9 +9,8 @@ and bias, everything is frozen, and the kept draws are made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
 
 import numpy as np
@@ -143,7 +142,7 @@ class Joint(NutsMethod[Result]):
         places: Array | None = None
         for number in range(self.bootstrap):
             name = f"round {number + 1}"
-            follow = partial(_watched, job, bias, ROUND_BASE_DRAWS, Shelf())
+            follow = _watched(job, bias, ROUND_BASE_DRAWS, Shelf())
             drawn = stages.run(name, base, bias, places, follow)
             if drawn.cut:
                 raise interruption()
@@ -179,7 +178,7 @@ class Joint(NutsMethod[Result]):
         """Make the kept draws under a frozen base and bias."""
         job = stages.job
         precision, shelf = job.precision, job.shelf()
-        follow = partial(_watched, job, bias, BASE_DRAWS, shelf)
+        follow = _watched(job, bias, BASE_DRAWS, shelf)
         final = stages.run("joint", base, bias, places, follow, precision=precision, shelf=shelf)
         draws, length = final.draws, final.draws.delta.shape[1]
         job.lap("sampling")
@@ -202,20 +201,23 @@ class Joint(NutsMethod[Result]):
 
 
 def _watched(
-    job: Job, bias: Bias, per_draw: int, shelf: Shelf,
-    bar: Bar, aim: Precision, base_draws: BaseDraws,
-) -> Follower:  # fmt: skip
-    """Watches log Z along the draws of a stage, which takes x from a shelf."""
-    watch = Watch(base_draws, per_draw, bias, aim, job.execution)
+    job: Job, bias: Bias, per_draw: int, shelf: Shelf
+) -> Callable[[Bar, Precision, BaseDraws], Follower]:
+    """What watches log Z along the draws of a stage, which takes x from a shelf."""
 
-    def more(blocks: list[NutsDraws]) -> int:
-        drawn = NutsDraws.joined(blocks)
-        draws = drawn.delta.shape[1]
-        z, kept = shelf.all(drawn.z, draws), shelf.kept(draws)
-        return watch.more(bar, z, expit(drawn.u), drawn.delta, kept)
+    def follow(bar: Bar, aim: Precision, base_draws: BaseDraws) -> Follower:
+        watch = Watch(base_draws, per_draw, bias, aim, job.execution)
 
-    def so_far(blocks: list[NutsDraws]) -> tuple[Array, Array, int]:
-        drawn = NutsDraws.joined(blocks)
-        return expit(drawn.u), drawn.delta, drawn.gradients
+        def more(blocks: list[NutsDraws]) -> int:
+            drawn = NutsDraws.joined(blocks)
+            draws = drawn.delta.shape[1]
+            z, kept = shelf.all(drawn.z, draws), shelf.kept(draws)
+            return watch.more(bar, z, expit(drawn.u), drawn.delta, kept)
 
-    return Follower(more, lambda blocks: watch.show(bar, lambda: so_far(blocks)))
+        def so_far(blocks: list[NutsDraws]) -> tuple[Array, Array, int]:
+            drawn = NutsDraws.joined(blocks)
+            return expit(drawn.u), drawn.delta, drawn.gradients
+
+        return Follower(more, lambda blocks: watch.show(bar, lambda: so_far(blocks)))
+
+    return follow

@@ -56,12 +56,8 @@ class ParallelTempering(HmcMethod[LadderRun]):
         Number of rounds that refit the base to draws at β = 1 before the final ladder.
     transitions
         Number of HMC transitions of each rung in a scan.
-    path_length
-        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
-    max_steps
-        Largest number of leapfrog steps in a trajectory.
-    target_accept
-        Target acceptance for tuning the step size at every β.
+    path_length, max_steps, target_accept
+        As in `AIS`.
 
     The base is sampled at β = 0, so a wide base does no harm.
     """

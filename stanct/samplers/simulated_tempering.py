@@ -48,12 +48,8 @@ class SimulatedTempering(Alternation):
     transitions
         Number of HMC transitions for each kept draw. Each transition is followed by a draw of the
         rung.
-    path_length
-        Mean length of a trajectory in whitened time; the period of a standard normal is 2π.
-    max_steps
-        Largest number of leapfrog steps in a trajectory.
-    target_accept
-        Target acceptance for tuning the step size at every β.
+    path_length, max_steps, target_accept
+        As in `AIS`.
 
     The run's `beta` holds the visited rungs, and its `bias` is a `LadderBias`. Averages and log z
     are available at every β, including those between rungs.

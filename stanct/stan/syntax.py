@@ -31,14 +31,9 @@ from stanct.stan.source import SourceText
 from stanct.stan.tokens import DEEPEST_NESTING, matched_brackets, tokenize
 
 BLOCK_NAMES = (
-    "functions",
-    "data",
-    "transformed data",
-    "parameters",
-    "transformed parameters",
-    "model",
+    "functions", "data", "transformed data", "parameters", "transformed parameters", "model",
     "generated quantities",
-)
+)  # fmt: skip
 
 
 class Syntax:
@@ -209,8 +204,6 @@ class Syntax:
             yield token
             token = self.partner.get(token, token) + 1
 
-    # Blocks and functions
-
     def _read_block(self) -> None:
         keyword = self._next
         name = self.word(keyword)
@@ -318,8 +311,6 @@ class Syntax:
         if word == "tuple":
             return self.word(token + 1) == "("
         return word in TYPES
-
-    # Statements
 
     def _read_statement(self) -> Statement:
         self._depth += 1
@@ -460,8 +451,6 @@ class Syntax:
         if len(bounds) == 2 and bounds[1].first < bounds[1].stop:
             statement.upper = bounds[1]
         return statement
-
-    # Errors
 
     def _is_name(self, token: int) -> bool:
         return token < len(self.tokens) and self.tokens[token].kind == "name"

@@ -62,16 +62,10 @@ class StanData:
 
 
 def read_data(source: DataSource, program: Program) -> StanData:
-    """Read data from a JSON file or a mapping and check names, shapes and bounds.
+    """Read data from a JSON file or a mapping and check names, shapes and bounds; None stands for
+    no data. In both, true is 1 and false is 0.
 
-    In both, true is 1 and false is 0. None stands for no data.
-
-    Raises
-    ------
-    DataError
-        The file is missing or not a JSON object, or a variable is missing, has the wrong shape,
-        holds something that is not a finite number, or lies outside its declared bounds. An error
-        about a variable has the line of its declaration.
+    A `DataError` about a variable has the line of its declaration.
     """
     data = _load(source, program)
     values = data.values

@@ -56,24 +56,31 @@ GROWN = 1e3
 _Place = tuple[Array, Array]
 
 
+class Kinds(NamedTuple):
+    """Coordinates beside scales, or of which more is known.
+
+    `logits` are those of what has two bounds, as a correlation of which a mean loses its precision
+    when it goes to 1. `flat` are coordinates without a bound and a prior, as that mean. `free` are
+    the scales without a prior, whose mass may rise until digits end, as where all data are equal.
+    `held` are coordinates with a proper prior, however wide: mass ends where they alone go far.
+    """
+
+    logits: Sequence[int] = ()
+    flat: Sequence[int] = ()
+    free: Sequence[int] = ()
+    held: Sequence[int] = ()
+
+
 def endless_scales(
-    gradients: Gradients,
-    x: Array,
-    scales: Sequence[int],
-    logits: Sequence[int] = (),
-    flat: Sequence[int] = (),
-    free: Sequence[int] = (),
-    held: Sequence[int] = (),
+    gradients: Gradients, x: Array, scales: Sequence[int], kinds: Kinds | None = None
 ) -> tuple[list[int], int]:
     """The coordinates along which slices keep their mass for ever, and the gradients spent.
 
     Gradients come with log densities, in the unconstrained space of the draws x, shape (n, D). The
-    scales are coordinates that are logarithms of scales. `logits` are those of what has two bounds,
-    as a correlation of which a mean loses its precision when it goes to 1. `flat` are coordinates
-    without a bound and a prior, as that mean. None of these begins after some gradients. `free` are
-    the scales without a prior, whose mass may rise until digits end, as where all data are equal.
-    `held` are coordinates with a proper prior, however wide: mass ends where they alone go far.
+    scales are coordinates that are logarithms of scales. None of `kinds` begins after some
+    gradients.
     """
+    logits, flat, free, held = kinds or Kinds()
     if not (scales or logits or flat) or not 1 < x.shape[1] <= MOST_DIMENSIONS:
         return [], 0
     spent = 0

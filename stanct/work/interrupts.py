@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -170,35 +170,6 @@ def heard(work: Callable[[], T]) -> T:
     """Call `work` in a thread, so that an interrupt is heard while compiled code runs."""
     (found,) = in_threads(lambda _: work(), 1, 1)
     return found
-
-
-@contextmanager
-def beside(steps: Iterable[T], *, early: bool) -> Iterator[Callable[[], list[T]]]:
-    """Take steps beside the body, which may ask for all results by what is yielded.
-
-    Steps that are not asked for end after the one under way. Unless they are taken `early`, in a
-    thread, they are taken where the body asks.
-    """
-    if not early:
-        yield lambda: list(steps)
-        return
-    made: list[T] = []
-    unwanted = threading.Event()
-
-    def take() -> list[T]:
-        for step in steps:
-            made.append(step)
-            if unwanted.is_set():
-                break
-        return made
-
-    with Threads(1) as pool:
-        future = pool.submit(take)
-        try:
-            yield lambda: result(future)
-        finally:
-            unwanted.set()
-            pool.shutdown()
 
 
 @contextmanager

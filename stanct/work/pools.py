@@ -10,15 +10,13 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from stanct.common.errors import SamplingError, shortened
+from stanct.common.errors import SamplingError
 from stanct.work.interrupts import Threads
 from stanct.work.isolation import end_with_parent, without_script
 
 T = TypeVar("T")
 
 KINDS = ("processes", "threads", "dask")
-MOST_WORKERS = 32
-"""Largest number of workers for each core; more would only take memory."""
 FORMS = "'processes:4', 'threads:4' or 'dask:tcp://host:port'"
 
 
@@ -87,13 +85,6 @@ def check_executor(text: str) -> tuple[str, str]:
     number = rest.lstrip("0")
     if kind not in KINDS or (rest and not (number.isascii() and number.isdecimal())):
         raise SamplingError(f"There is no executor {text!r}.", remedy=f"Write {FORMS}.")
-    cores = multiprocessing.cpu_count()
-    if len(number) > 9 or int(number or 1) > MOST_WORKERS * cores:
-        raise SamplingError(
-            f"An executor {shortened(text, 40)!r} has more workers than this machine of {cores} "
-            "cores can use.",
-            remedy=f"Write '{kind}:{cores}', or at most '{kind}:{MOST_WORKERS * cores}'.",
-        )
     return kind, number
 
 

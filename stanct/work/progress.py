@@ -6,15 +6,12 @@ reports nothing for a while is seen to go on.
 
 from __future__ import annotations
 
-import io
-import select
 import shutil
 import sys
 import threading
 import time
-from collections import Counter
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 TICK, LEAST = 0.5, 0.1
 """Seconds between two looks of the thread, and between two drawings at least."""
@@ -28,26 +25,26 @@ class Bar:
     """One stage of the work: a line on a terminal and in notebooks, lines in files and pipes.
 
     A line says the stage, its share, seconds so far and left: twice a second, or off a terminal
-    every ten seconds, and less often the longer a stage takes. What stderr cannot take at once is
-    dropped. `total` is 0 where there is nothing to count.
+    every ten seconds, and less often the longer a stage takes. `total` is 0 where there is nothing
+    to count.
     """
 
     def __init__(self, total: int, label: str, *, unit: str = "", shown: bool) -> None:
         self.total, self.label, self.unit, self.shown = total, label, unit, shown
-        self.part = self._place = self._note = ""
-        self._done = Counter[str]()
+        self._place = self._note = ""
+        self._done = 0
         self._began = time.monotonic()
         if shown and sys.stderr is not None:
             _line.open(self)
 
     def begin(self, part: str, number: int, of: int) -> None:
         """Begin a part of the stage, the first of which has the number 1, with its own units."""
-        self.part, self._place, self.unit, self.total = part, f" {number}/{of}, {part}", "", 0
-        self._note, self._began = "", time.monotonic()
+        self._place, self._note = f" {number}/{of}, {part}", ""
+        self.phase(0, "")
 
-    def update(self, count: int = 1, part: str | None = None) -> None:
-        """Count further units as done, in the part that has begun or in another."""
-        self._done[self.part if part is None else part] += count
+    def update(self, count: int = 1) -> None:
+        """Count further units as done."""
+        self._done += count
         if self.shown:
             _line.draw()
 
@@ -62,7 +59,7 @@ class Bar:
     def phase(self, total: int, unit: str) -> None:
         """Begin a phase of the part, with units and seconds of its own."""
         self.total, self.unit, self._began = total, unit, time.monotonic()
-        self._done[self.part] = 0
+        self._done = 0
 
     @property
     def seconds(self) -> float:
@@ -72,7 +69,7 @@ class Bar:
     @property
     def text(self) -> str:
         """Stage, units, share, seconds so far and left, and the note."""
-        taken, done = self.seconds, self._done[self.part]
+        taken, done = self.seconds, self._done
         parts = [f"{taken:.0f} s"]
         if done > 0 and self.total:
             total = max(self.total, done)  # a stage may make more than was expected
@@ -99,7 +96,7 @@ class _Line:
         self._lock = threading.RLock()
         self._bars: list[Bar] = []
         self._ended = threading.Event()
-        self._file = _Patient()
+        self._fails = False  # stderr, which is then left alone
         self._width = 0  # characters of the line on the screen
         self._drawn = float("-inf")
         self._told = float("-inf")  # time of the last line of any stage off a terminal
@@ -110,7 +107,7 @@ class _Line:
             self._bars.append(bar)
             if len(self._bars) > 1:
                 return
-            self._file, self._drawn = _Patient(), float("-inf")
+            self._fails, self._drawn = False, float("-inf")
             # The first line of a run, too, comes after a while only.
             if (now := time.monotonic()) - self._told > 10 * EVERY:
                 self._told = now
@@ -145,23 +142,31 @@ class _Line:
                 self._put(bar.text)
             elif now - self._told >= max(EVERY, GROWTH * bar.seconds):
                 self._told = now
-                self._file.write(f"{_encodable(bar.text)}\n")
+                self._write(f"{_encodable(bar.text)}\n")
 
     def _put(self, text: str) -> None:
         short = _encodable(text)[: shutil.get_terminal_size().columns - 1]
-        self._file.write(f"\r{short.ljust(self._width)}")
+        self._write(f"\r{short.ljust(self._width)}")
         self._width = len(short)
 
     def _clear(self) -> None:
         if self._width:
-            self._file.write(f"\r{' ' * self._width}\r")
+            self._write(f"\r{' ' * self._width}\r")
             self._width = 0
+
+    def _write(self, text: str) -> None:
+        if not self._fails:
+            self._fails = True
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            self._fails = False
 
     def say(self, text: str) -> None:
         """Print a line above the line."""
         with self._lock, suppress(Exception):
             self._clear()
-            (self._file if self._bars else _Patient()).write(f"{_encodable(text)}\n")
+            self._fails = self._fails and bool(self._bars)
+            self._write(f"{_encodable(text)}\n")
             if self._bars and _can_draw():
                 self._put(self._bars[-1].text)
 
@@ -180,25 +185,6 @@ def _can_draw() -> bool:
 def _encodable(text: str) -> str:
     coding = getattr(sys.stderr, "encoding", None) or "utf-8"
     return text.encode(coding, "replace").decode(coding)
-
-
-class _Patient:
-    """stderr, but text is dropped instead of waiting, and after the first error."""
-
-    def __init__(self) -> None:
-        self._stream: Any = sys.stderr
-
-    def write(self, text: str) -> None:
-        """Write a text if that can be done at once, as far as the stream can tell."""
-        try:
-            ready = True
-            with suppress(OSError, ValueError, AttributeError):
-                ready = bool(select.select([], [self._stream.fileno()], [], 0)[1])
-            if ready:
-                self._stream.write(text)
-                self._stream.flush()
-        except Exception:
-            self._stream = io.StringIO()
 
 
 _line = _Line()
