@@ -17,9 +17,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import signal
+import socket
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -249,9 +252,38 @@ def _sample(recipe: Recipe, **settings: Any) -> _Fit:
     return on_tape(_sample_here, recipe, settings)
 
 
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` after the body if Ctrl-C was pressed in it without effect.
+
+    The engine replaces the signal handler while chains run, and loses an interrupt that arrives
+    shortly before they end. With short blocks that is most of the time. Python also drops an
+    interrupt that is raised in a finaliser.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+        try:
+            signals = reader.recv(4096)
+        except BlockingIOError:
+            return
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+
+
 def _sample_here(recipe: Recipe, settings: dict[str, Any]) -> _Fit:
     try:
-        fit = _models.get(recipe).sample(refresh=0, **settings)
+        with heeding_interrupts():
+            fit = _models.get(recipe).sample(refresh=0, **settings)
     except RuntimeError as cause:
         raise EngineError(
             f"The sampler could not start or go on. Stan says: {cause}.",

@@ -21,7 +21,7 @@ from stanct.common.deadline import ended_by
 from stanct.common.errors import LostExecutorError
 from stanct.common.seeds import stan_seed
 from stanct.common.settings import MOST_COUNTED, Real, Whole
-from stanct.engines.embedded import Nuts
+from stanct.engines.embedded import Nuts, heeding_interrupts
 from stanct.path.base import Base
 from stanct.path.bias import Bias, CopyBias
 from stanct.samplers._job import Job
@@ -217,18 +217,19 @@ class Stages:
             while sizes:
                 step = step_size * self.steps.factor()
                 now = Block(stan_seed(draw_seed.spawn(1)[0]), sizes.pop(0), step, inv_metric)
-                draw = partial(sampler.draw, position, now, nuts=self.nuts)
-                block = job.once(
-                    f"{stage}: draws",
-                    lambda draw=draw, made=made: draw().on(starts.shelf, made),
-                )
-                position, made = block.end, made + now.draws
-                blocks.append(block)
-                self.steps.heed(block)
-                bar.update(job.chains * now.draws)
-                follower.seen(blocks)
-                if not sizes:
-                    sizes = block_sizes(follower.more(blocks), BLOCK_DRAWS)
+                with heeding_interrupts():
+                    draw = partial(sampler.draw, position, now, nuts=self.nuts)
+                    block = job.once(
+                        f"{stage}: draws",
+                        lambda draw=draw, made=made: draw().on(starts.shelf, made),
+                    )
+                    position, made = block.end, made + now.draws
+                    blocks.append(block)
+                    self.steps.heed(block)
+                    bar.update(job.chains * now.draws)
+                    follower.seen(blocks)
+                    if not sizes:
+                        sizes = block_sizes(follower.more(blocks), BLOCK_DRAWS)
         except LostExecutorError as loss:
             if not (blocks and starts.kept):
                 raise
