@@ -1,4 +1,4 @@
-"""Exact log Z of the targets: closed forms, quadratures, transfer matrices, weights."""
+"""Exact log Z of the targets: closed forms, quadratures and transfer matrices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, special, stats
+from scipy import special, stats
 from scipy.integrate import quad
 from scipy.special import gammaln, logsumexp
 
@@ -31,7 +31,7 @@ def wells(count: int) -> float:
 
 def brownian(at: Array, y: Array) -> float:
     """A walk seen with noise: quadrature over the logarithms of both scales."""
-    values, vectors = linalg.eigh(np.minimum(at[:, None], at))
+    values, vectors = np.linalg.eigh(np.minimum(at[:, None], at))
     squares = (vectors.T @ y) ** 2
     grid = np.linspace(-9, 3, 481)
     walk, noise = grid[:, None, None], grid[None, :, None]
@@ -39,32 +39,6 @@ def brownian(at: Array, y: Array) -> float:
     log_p = -0.5 * (squares / variance + np.log(variance) + LOG_2PI).sum(axis=-1)
     log_p = log_p + stats.norm.logpdf(grid, 0, 2)[:, None] + stats.norm.logpdf(grid, 0, 2)
     return float(logsumexp(log_p) + 2 * np.log(grid[1] - grid[0]))
-
-
-def cox(counts: Array, draws: int = 2000) -> tuple[float, float]:
-    """A Cox process on a square of cells, weighted from Laplace's Gaussian: log Z and its error."""
-    side = len(counts)
-    cells, y = side**2, counts.ravel()
-    row, column = np.divmod(np.arange(cells), side)
-    apart = np.hypot(row[:, None] - row, column[:, None] - column) * 33 / side
-    factor, mu = np.linalg.cholesky(1.91 * np.exp(-apart)), np.log(126) - 0.5 * 1.91
-    z = np.zeros(cells)
-    precision = np.eye(cells)
-    for _ in range(30):
-        mass = np.exp(mu + factor @ z) / cells
-        precision = factor.T @ (factor * mass[:, None]) + np.eye(cells)
-        step = linalg.solve(precision, factor.T @ (y - mass) - z, assume_a="pos")
-        z = z + step
-        if np.abs(step).max() < 1e-10:
-            break
-    root = np.linalg.cholesky(precision)
-    noise = np.random.default_rng(3).standard_normal((cells, draws))
-    at = z[:, None] + linalg.solve_triangular(root.T, noise, lower=False)
-    f = mu + factor @ at
-    log_w = y @ f - np.exp(f).sum(axis=0) / cells - 0.5 * (at**2 - noise**2).sum(axis=0)
-    log_w = log_w - np.log(np.diag(root)).sum()
-    share = np.exp(log_w - logsumexp(log_w))
-    return float(logsumexp(log_w) - np.log(draws)), float(np.sqrt((share**2).sum() - 1 / draws))
 
 
 def rings() -> float:

@@ -150,7 +150,9 @@ def main() -> None:
                         writer.writeheader()
                     writer.writerow(new)
                 rows = read(file)
-                print(*(f"{key}={value}" for key, value in rows[-1].items() if value), flush=True)
+                print(
+                    *(f"{key}={value[:12]}" for key, value in rows[-1].items() if value), flush=True
+                )
     print(table(rows))
     sys.exit(any(map(silent, rows)))
 

@@ -170,55 +170,6 @@ model {
     return Target(stan, data, -73.40174, f"Crowder 1978; {BLESSING}", 0.0089)
 
 
-def _cox(name: str, body: str) -> None:
-    """A log Gaussian Cox process on 40 x 40 cells, whitened or not."""
-    stan = """
-data { int G; array[G * G] int y; }
-transformed data {
-  int M = G * G;
-  real mu = log(126) - 0.5 * 1.91;
-  vector[M] counts = to_vector(y);
-  matrix[M, M] L;
-  {
-    matrix[M, M] K;
-    for (i in 1:M) {
-      for (j in 1:M) {
-        real dx = (i - 1) %/% G - (j - 1) %/% G;
-        real dy = (i - 1) % G - (j - 1) % G;
-        K[i, j] = 1.91 * exp(-sqrt(dx * dx + dy * dy) * 33.0 / G);
-      }
-    }
-    L = cholesky_decompose(K);
-  }
-}
-"""
-
-    def made() -> Target:
-        with np.load(HERE / "observed.npz") as held:
-            y = held["pines"].astype(int)
-        log_z, tolerance = exact.cox(y.reshape(40, 40))
-        source = f"Møller et al. 1998; {BLESSING}"
-        return Target(stan + body, {"G": 40, "y": y}, log_z, source, tolerance)
-
-    TARGETS[name] = made
-
-
-_LIKELIHOOD = "target += dot_product(f, counts) - sum(exp(f)) / M;"
-_cox("lgcp1600", f"""parameters {{ vector[M] z; }}
-model {{
-  vector[M] f = mu + L * z;
-  z ~ std_normal();
-  {_LIKELIHOOD}
-}}
-""")  # fmt: skip
-_cox("lgcp1600_unwhitened", f"""parameters {{ vector[M] f; }}
-model {{
-  f ~ multi_normal_cholesky(rep_vector(mu, M), L);
-  {_LIKELIHOOD}
-}}
-""")  # fmt: skip
-
-
 def _mixture(name: str, centres: tuple[int, int, float], density: str) -> None:
     """Equal components at uniform centres: their number, dimension and bound."""
 
