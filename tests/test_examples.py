@@ -196,6 +196,17 @@ def test_planets_in_short(tmp_path: Path) -> None:
         assert log_z == pytest.approx(exact[str(planets)], abs=0.3)
 
 
+def test_the_literature_in_short(tmp_path: Path) -> None:
+    """Right answers, none where the density is improper, and rows that are not made again."""
+    arguments = ("--targets", "gmm25", "separable2", "--seeds", "1", "--out", "rows.csv")
+    out = command("literature/run.py", *arguments, cwd=tmp_path)
+    assert re.search(r"^\| gmm25 \| 2 \| 0.0000 \| 1 \| .* \|  \| 0 \|$", out, re.M), out
+    assert re.search(r"^\| separable2 \| 2 \|  \| 1 \|  \| .* improper \| 0 \|$", out, re.M), out
+    rows = (tmp_path / "rows.csv").read_bytes()
+    command("literature/run.py", *arguments, cwd=tmp_path)
+    assert (tmp_path / "rows.csv").read_bytes() == rows
+
+
 def test_arviz_in_short(tmp_path: Path) -> None:
     """What ArviZ finds in a tempered run is what it finds in NUTS, with priors written by hand."""
     arguments = ("--only", "eight schools", "--draws", "1000", "--out", str(tmp_path / "a.png"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,8 +30,9 @@ BULK = 3.0
 # mode. Two fits of one mode must not count its evidence twice.
 SAME_MODE = 2.0
 
-# A fit encloses another one if the mean square of its points, in standard deviations, is smaller.
-ENCLOSED = 3.0
+# A fit encloses another one if the mean square of its points, in standard deviations, is smaller,
+# and its draws go as far with a chance that is no more nats below one.
+ENCLOSED, FAR_OUT = 3.0, 3.0
 
 # Variances of a fit that differ by this factor are those of a ridge.
 FLAT = 1e6
@@ -191,8 +193,16 @@ def explains(one: LocalFit, other: LocalFit) -> bool:
 
 
 def encloses(one: LocalFit, other: LocalFit) -> bool:
-    """Whether another fit's points lie among those of one Gaussian, or a little outside."""
-    return bool(_squares(one, other).mean() < ENCLOSED)
+    """Whether another fit's points lie among those of one Gaussian, or a little outside.
+
+    Its draws have a mean square of m or more with a chance below exp(−D (m − 1 − ln m) / 2). In
+    many dimensions no draw, and no chain that had such draws, goes to two standard deviations in
+    every coordinate.
+    """
+    squares = _squares(one, other)
+    mean = max(float(squares.mean()), 1.0)
+    chance = 0.5 * len(squares) * (mean - 1 - math.log(mean))
+    return mean < ENCLOSED and chance < FAR_OUT
 
 
 def _squares(one: LocalFit, other: LocalFit) -> Array:

@@ -210,6 +210,9 @@ class Pilots(Maker):
         leave out a smaller share of the mass. With six effects that are zero or not, two fits
         enclosed twenty modes. A Gaussian around all of it had ten times the error of a mixture of
         the two.
+    share
+        Share of the purse that pilots of modes may take that those of the first ones left out. They
+        are asked if that suffices for all of them.
     kept
         Draws that are kept of each mode's pilots, to within a factor of two.
     """
@@ -218,6 +221,7 @@ class Pilots(Maker):
     judged: ClassVar[bool] = False
 
     left_out: Annotated[float, Real(0, 1)] = 0.02
+    share: Annotated[float, Real(0, 1)] = 0.2
     kept: Annotated[int, Whole(1)] = 200
 
     def applies(self, state: State) -> bool:
@@ -247,6 +251,7 @@ class Pilots(Maker):
                 seeds=(state.seeds.pilots, state.seeds.more_pilots), rng=state.rng,
                 nuts=state.nuts,
             )  # fmt: skip
+            further = self.with_the_rest(state, further)
             fits = near + [one for one in further.fits if not any(explains(n, one) for n in near)]
         modes = self.that_count(
             fits, unseen, state.search, target.density.dimension, gaussian=not others
@@ -259,6 +264,29 @@ class Pilots(Maker):
             made=len(further.fits),
             said=f"{counted(len(modes.fits), 'mode')} in all",
         )
+
+    def with_the_rest(self, state: State, first: Piloted) -> Piloted:
+        """Pilots of the modes that the first ones left out too, if the purse pays for all."""
+        most = most_pilots(state.target.density.dimension)
+        fits = [*state.near, *first.fits]
+        rest = [
+            inside(fit, state.target.density)
+            for fit in _heavy(state.search.fits, fits)
+            if not is_flat(fit) and not any(encloses(one, fit) for one in fits)
+        ]
+        price = len(rest) * first.gradients / most
+        if len(state.search.fits) <= most or price > state.purse.may_spend(self.share):
+            return first
+        found, gradients, evaluations = [*first.fits], first.gradients, first.evaluations
+        parts = [rest[begin : begin + most] for begin in range(0, len(rest), most)]
+        for part, seed in zip(parts, state.seeds.more_pilots.spawn(len(parts)), strict=True):
+            more = piloted(
+                state.target, part, chains=len(part), seeds=(seed, seed), rng=state.rng,
+                nuts=state.nuts,
+            )  # fmt: skip
+            found += [one for one in more.fits if not any(explains(n, one) for n in found)]
+            gradients, evaluations = gradients + more.gradients, evaluations + more.evaluations
+        return Piloted(tuple(found), gradients, evaluations)
 
     def that_count(
         self, fits: Sequence[LocalFit], unseen: float, looked: Search, dimension: int, *,
@@ -293,10 +321,8 @@ class Pilots(Maker):
         settled = looked.settled if len(fits) > 1 else None
         likely = likely if settled is None else settled or gaussian
         likely = likely and not looked.has_thousands
-        all_measured = (
-            len(known) <= most_pilots(dimension)
-            or _outside([fit for fit, _ in known], fits) < self.left_out
-        )
+        heavy = _heavy(looked.fits, fits)
+        all_measured = len(heavy) <= most_pilots(dimension) or _outside(heavy, fits) < self.left_out
         peaks = (
             fit
             for fit, _ in known
@@ -381,6 +407,22 @@ def _for_pilots(state: State) -> list[LocalFit]:
         others += [_around(place, approximate) for place in state.hints.places]
     every = [*approximate, *others]
     return [fit for fit in every if not needless(target, fit, state.near, bound)]
+
+
+def _heavy(known: Sequence[LocalFit], fits: Sequence[LocalFit]) -> list[LocalFit]:
+    """Known modes whose mass is not negligible beside measured ones.
+
+    Curvature alone is short of the mass of heavy tails: by 16 nats of a product of fifty t
+    densities with two degrees of freedom. It is taken to be as short of modes that were not
+    measured as, at least, of those that were.
+    """
+    short = [
+        one.log_evidence - max(inner)
+        for one in fits
+        if (inner := [fit.log_evidence for fit in known if encloses(one, fit)])
+    ]
+    floor = max(fit.log_evidence for fit in fits) - FAINT - max(min(short, default=0.0), 0.0)
+    return [fit for fit in known if fit.log_evidence > floor]
 
 
 def _outside(known: Sequence[LocalFit], fits: Sequence[LocalFit]) -> float:
