@@ -7,11 +7,13 @@ import json
 import os
 import time
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import cost
+import log_probs
+import numpy as np
 import pytest
 from conftest import LONG
 from sweep import Case, Verdict, examine, find_cases, journal, main, report, sweep
@@ -20,6 +22,7 @@ from worker import NoAnswerError, Worker
 from stanct.common.errors import StanctError
 from stanct.engines.cmdstan import CmdStan
 from stanct.engines.embedded import Recipe
+from stanct.engines.homes import Home
 from stanct.targets.program_target import ProgramTarget
 
 NORMAL = "data { int N; vector[N] y; }\nparameters { real m; }\nmodel { y ~ normal(m, 1); }\n"
@@ -203,3 +206,26 @@ def test_a_comparison_without_end_still_says_what_became_of_the_program(tmp_path
 def test_a_lost_case_is_a_verdict(tmp_path: Path) -> None:
     (verdict,) = examine(Case("gone", tmp_path / "gone.stan"), ["joint"])
     assert verdict.outcome == "rejected"
+
+
+@LONG
+@pytest.mark.cmdstan
+def test_log_prob_of_several_programs(folder: Path, cmdstan_home: Home) -> None:
+    """One executable has both, and a density with another bias differs."""
+    if not cmdstan_home.assembled:
+        pytest.skip("an official CmdStan does not tell its objects")
+    asked = list(log_probs.all_asked(str(folder), "joint", 4))
+    assert [one.name for one in asked] == ["normal", "prior"]
+    sources = [one.recipe.source for one in asked]
+    made = log_probs.Executable(CmdStan(cmdstan_home), folder, sources)
+    for number, one in enumerate(asked):
+        value = made.log_prob(number, one)
+        assert value.shape == (4,)
+        assert log_probs.difference(value, one.wanted) < 1e-9
+    data = json.loads(asked[0].recipe.data)
+    data["ct_bias"][-1] += 1
+    other = replace(asked[0], recipe=replace(asked[0].recipe, data=json.dumps(data)))
+    assert log_probs.difference(made.log_prob(0, other), other.wanted) > 1e-3
+    data["ct_K"] = 9
+    refused = replace(other, recipe=replace(other.recipe, data=json.dumps(data)))
+    assert np.isnan(made.log_prob(0, refused)).all()

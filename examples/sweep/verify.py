@@ -23,8 +23,6 @@ _TOLERANCE = 1e-9
 _Pairs = Iterator[tuple[float, float]]
 """Log densities of the program, and those of its formula."""
 
-# Kinds that declare the user's parameters as they are.
-_DECLARED = ("prior_likelihood", "weighted")
 _BIAS = Bias(np.array([0.0, 0.4, 1.0]), np.array([0.0, -1.0, 2.0]))
 _LOG_PRIOR = Bias(_BIAS.beta, np.array([0.0, -1.5, -0.7]))
 _COUPLING = np.array([1.0, 1.0, 0.2])
@@ -147,18 +145,20 @@ def _original(
         yield density.log_density(x), original.log_density(x)
 
 
-def _generated(
-    target: ProgramTarget, kind: str, extra: Mapping[str, object], home: str, **variant: bool
-) -> Density:
-    made = replace(recipe(target, kind, variant, **extra), home=home)
-    density = make_density(made, target.program, target.data)
-    return with_areas(density, target.program) if kind in _DECLARED else density
+def _declared(target: ProgramTarget, kind: str, extra: Mapping[str, object], home: str) -> Density:
+    """The density of a program that declares the user's parameters as they are."""
+    made = replace(recipe(target, kind, **extra), home=home)
+    return with_areas(make_density(made, target.program, target.data), target.program)
 
 
-def _whitened(
-    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int, home: str
-) -> _Pairs:
-    """Yield values of a whitened program and of its formula, from log p(z)."""
+def whitened(
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int
+) -> tuple[list[Recipe], Iterator[tuple[int, Array, float]]]:
+    """The whitened programs of a kind with data, and points with the log density of the formula.
+
+    A point comes as the number of its program, its unconstrained parameters and log density, which
+    is computed from log p(z).
+    """
     density, dimension = target.density, target.density.dimension
     mean, diagonal = rng.normal(size=dimension) / 4, rng.uniform(0.3, 0.6, dimension)
     log_det = np.log(diagonal).sum()
@@ -168,28 +168,45 @@ def _whitened(
         copies = _COPIES
         extra["N"] = copies
         by_base = extra | _bias_data() | {"log_g": _LOG_PRIOR.value}
-        programs = [
-            _generated(target, kind, by_base, home),
-            _generated(target, kind, extra | _POWERS, home, powers=True),
+        recipes = [
+            recipe(target, kind, **by_base),
+            recipe(target, kind, {"powers": True}, **extra, **_POWERS),
         ]
     else:
         extra |= _bias_data()
         if kind == "extended_hamiltonian":
             extra = {n: v for n, v in extra.items() if n != "bias_beta"}
             extra |= {"xi_knots": _BIAS.beta, "beta_at": _COUPLING}
-        programs = [_generated(target, kind, extra, home)]
-    for k in range(points):
-        z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
-        powers = k % len(programs) == 1
-        log_p = np.array([density.log_density(mean + diagonal * row) for row in z])
-        log_p += 0 if powers else log_det
-        found = programs[k % len(programs)].log_density(np.append(z, u))
-        if kind == "extended_hamiltonian":
-            yield found, _extended_hamiltonian(log_p[0], u[0])
-        elif powers:
-            yield found, _tempered(log_p, np.zeros(copies), u, copies=True, **_AS_POWERS)
-        else:
-            yield found, _tempered(log_p, _log_normal(z), u, copies=kind == "pseudo_extended")
+        recipes = [recipe(target, kind, **extra)]
+
+    def pairs() -> Iterator[tuple[int, Array, float]]:
+        for k in range(points):
+            z, u = rng.normal(size=(copies, dimension)), rng.normal(size=copies)
+            number = k % len(recipes)
+            powers = number == 1
+            log_p = np.array([density.log_density(mean + diagonal * row) for row in z])
+            log_p += 0 if powers else log_det
+            if kind == "extended_hamiltonian":
+                wanted = _extended_hamiltonian(log_p[0], u[0])
+            elif powers:
+                wanted = _tempered(log_p, np.zeros(copies), u, copies=True, **_AS_POWERS)
+            else:
+                wanted = _tempered(log_p, _log_normal(z), u, copies=kind == "pseudo_extended")
+            yield number, np.append(z, u), wanted
+
+    return recipes, pairs()
+
+
+def _whitened(
+    target: ProgramTarget, kind: str, rng: np.random.Generator, points: int, home: str
+) -> _Pairs:
+    """Yield values of a whitened program and of its formula."""
+    recipes, pairs = whitened(target, kind, rng, points)
+    programs = [
+        make_density(replace(one, home=home), target.program, target.data) for one in recipes
+    ]
+    for number, point, wanted in pairs:
+        yield programs[number].log_density(point), wanted
 
 
 def _tempered(
@@ -237,7 +254,7 @@ def _prior_likelihood(
 ) -> _Pairs:
     """Yield the path extrapolated to β = 1, where it is linear in β, and the density program."""
     density = target.density
-    program = _generated(target, kind, _bias_data(), home)
+    program = _declared(target, kind, _bias_data(), home)
     u = np.array([-1.0, 1.0])
     beta = special.expit(u)
     jacobian = special.log_expit(u) + special.log_expit(-u)
@@ -261,6 +278,6 @@ def _weighted(
 ) -> _Pairs:
     """Yield the log density at weight 1, in which it is linear, and the density program."""
     density = target.density
-    light, heavy = (_generated(target, kind, {"weight": weight}, home) for weight in (0.5, 2.0))
+    light, heavy = (_declared(target, kind, {"weight": weight}, home) for weight in (0.5, 2.0))
     for x in rng.normal(size=(points, density.dimension)) / 2:
         yield (2 * light.log_density(x) + heavy.log_density(x)) / 3, density.log_density(x)

@@ -69,6 +69,8 @@ parameters {
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
+
   vector[3] high = exp(raw);
   jacobian += raw; // all of them
   positive_ordered[3] cut;
@@ -93,13 +95,12 @@ model {
   target += normal_lpdf(free | low, 2);
   target += exponential_lpdf(sigma | 1);
   // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
-  target += inv_logit(ct_u) * ct_log_likelihood
-            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  target += ct_beta * ct_log_likelihood
+            - ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // log weights of this draw for the prior and for the posterior, over all beta
   real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
                                          ct_log_likelihood * ct_bias_beta

@@ -93,6 +93,8 @@ parameters {
   real ct_u; // beta = inv_logit(u)
 }
 transformed parameters {
+  real ct_beta = inv_logit(ct_u);
+
   real<lower=0> sigma = smooth(raw);
   array[2] vector[2] log_into;
   for (k in 1 : 2) log_into[k] = log([move[1, k], move[2, k]]');
@@ -107,13 +109,12 @@ model {
   target += normal_lpdf(mu | 0, 2);
   target += std_normal_lpdf(raw);
   // beta log p(y | theta) - b(beta): the tempered likelihood, and the bias
-  target += inv_logit(ct_u) * ct_log_likelihood
-            - ct_between_knots(inv_logit(ct_u), ct_bias_beta, ct_bias);
+  target += ct_beta * ct_log_likelihood
+            - ct_between_knots(ct_beta, ct_bias_beta, ct_bias);
   // log beta + log(1 - beta): the Jacobian of beta = inv_logit(u)
   target += logistic_lpdf(ct_u | 0, 1);
 }
 generated quantities {
-  real ct_beta = inv_logit(ct_u);
   // log weights of this draw for the prior and for the posterior, over all beta
   real ct_log_weight_base = -ct_log_mass(ct_bias_beta,
                                          ct_log_likelihood * ct_bias_beta
