@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
-from conftest import SEED
+from boltzmann_machine import BoltzmannMachine
+from conftest import ROOT, SEED
 
 import stanct
 from stanct.runs.screen import screen
@@ -112,6 +114,10 @@ def test_what_is_known_is_not_measured() -> None:
     source += "dot_self(y - mu - t); }"
     by_hand = stanct.temper(source).sample(DATA, seed=SEED, draws=200, progress=False)
     assert "log_prior_mass" not in by_hand.provenance and by_hand.verdict.unchecked == (1,)
+    machine = BoltzmannMachine.random(3, np.random.default_rng(1))
+    program = stanct.temper(ROOT / "stan_models/boltzmann/boltzmann.stan")
+    physics = program.sample(machine.stan_data(), seed=SEED, progress=False)
+    assert "log_prior_mass" not in physics.provenance and not physics.warnings
 
 
 def test_a_bridge_measures_the_prior(normal_fit: dict[str, Any]) -> None:

@@ -93,9 +93,9 @@ class Dependence:
         # First tokens of terms that may be prior or likelihood: with data and parameters that only
         # functions of the user's know, or whose data are single numbers and no variate.
         self.unattributed: list[int] = []
-        # First tokens of terms by hand that are likelihood although no value of data enters them,
-        # only indices or conditions: `log(p[y])`, but `dot_self(x[2:n] - x[1:(n - 1)])`, too.
-        self.by_index: list[int] = []
+        # First tokens of terms by hand that count as likelihood because data are in them. They may
+        # be part of the prior, or of a density that has neither.
+        self.by_hand: list[int] = []
         # First tokens of terms that are both, such as a variable that sums prior and likelihood.
         self.mixed: list[int] = []
         scope: Numbering = {}
@@ -306,8 +306,8 @@ class Dependence:
             observed = self._reaches(seen.conditions - self._flags) | everything
             free = everything & self._parameters.keys()
             part = "likelihood" if observed & self._data and free else "prior"
-            if part == "likelihood" and not density and annotated is None:
-                self.by_index.append(whole.first)
+        if part == "likelihood" and not density and annotated is None:
+            self.by_hand.append(whole.first)
         sums_both = {*PARTS} <= self._kinds_in(whole, seen.scope) | held
         if variate == whole and annotated is None and sums_both:
             self.mixed.append(whole.first)

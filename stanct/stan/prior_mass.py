@@ -64,9 +64,12 @@ def untold(program: Program, found: Sequence[Omission]) -> tuple[Omission, ...]:
 
 
 def is_told_apart(program: Program) -> bool:
-    """Whether it is certain which terms are the prior's, and not only that some split is."""
+    """Whether it is certain which terms are the prior's, because all others are densities of data.
+
+    That of a Boltzmann machine is no posterior, and has no prior.
+    """
     dependence = Dependence(program)
-    return not (dependence.by_index or dependence.unattributed or dependence.mixed)
+    return not (dependence.by_hand or dependence.mixed)
 
 
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:
