@@ -78,7 +78,7 @@ CEILINGS = {
     radon: (396, 1050),
     eight_schools: (131, 2400),
     star: (67, 2400),
-    boltzmann: (915, 1950),
+    boltzmann: (980, 2900),
     mixture20: (45, 1500),
 }
 

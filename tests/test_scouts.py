@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from test_base import fit_with_modes
 from test_rounds import TARGET, base_of, round_of
 
 import stanct
-from stanct.bases import makers, modes
+from stanct.bases import makers
 from stanct.bases.ascents import SCANS
 from stanct.bases.fits import LEAST_SHRINKAGE, explored, fit_base
 from stanct.bases.known import FitSeeds, Modes, Sought
@@ -26,7 +25,6 @@ from stanct.bases.recipes import RECIPES
 from stanct.bases.scans import TIMES
 from stanct.bases.scouts import Scouts, annealed_scouts
 from stanct.common.errors import EngineError
-from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.path.base import Base
 from stanct.path.bias import Bias
@@ -105,35 +103,6 @@ def test_curvature_at_both_modes_is_found(seed: int) -> None:
     """Of stan_models/two_modes one run of 40 saw half, and log Z was wrong by log 0.3."""
     fitted, found = fit_with_modes(target_of(TWO_MODES), "laplace", seed)
     assert len(found.fits) == 2 and 0 < fitted.gradients < 5000
-
-
-@pytest.mark.parametrize(("threads", "early"), [(2, True), pytest.param(1, False, marks=LONG)])
-def test_pathfinder_begins_beside_the_search(
-    threads: int, early: bool, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The search waits for the first attempt, which comes early where there is a second thread."""
-    target, attempted, before = target_of(SKEWED), threading.Event(), []
-    find, draw = modes.search, embedded.pathfinder
-
-    def patient(*arguments: Any, **settings: Any) -> Any:
-        before.append(attempted.wait(5 if early else 0.2))
-        return find(*arguments, **settings)
-
-    def seen(*arguments: Any, **settings: Any) -> Any:
-        attempted.set()
-        return draw(*arguments, **settings)
-
-    def fit() -> Any:
-        seeds = np.random.SeedSequence(seed)
-        return fit_base(target, "pilot", chains=2, seed=seeds, nuts=Nuts(threads=threads))
-
-    plain = fit()
-    monkeypatch.setattr(modes, "search", patient)
-    monkeypatch.setattr(embedded, "pathfinder", seen)
-    beside = fit()
-    assert before == [early]
-    assert np.array_equal(plain.base.dense().scale, beside.base.dense().scale)
-    assert plain.evaluations == beside.evaluations and plain.gradients == beside.gradients
 
 
 def test_a_flat_density_with_an_edge_has_a_base(seed: int) -> None:

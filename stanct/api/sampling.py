@@ -19,6 +19,7 @@ from stanct.common.seeds import Seeds
 from stanct.common.settings import Whole, declared, listing, near, refuse_unknown
 from stanct.engines.cmdstan import CmdStan
 from stanct.runs.evidence_run import EvidenceRun
+from stanct.runs.normalised import MASS
 from stanct.runs.run import Run
 from stanct.runs.storage import check_store_folder
 from stanct.runs.verdicts import failures
@@ -198,7 +199,9 @@ def measuring_prior(
         facts["improper_prior"] = [said, endless[0].remedy]
     elif isinstance(prior, EvidenceRun) and prior.verdict.for_draws:
         mass = prior.bare_evidence
-        facts |= {"log_prior_mass": mass.log_z, "log_prior_mass_error": mass.std_error}
+        facts[MASS] = [mass.log_z, mass.std_error]
+        if rests:
+            facts |= {"log_prior_mass": mass.log_z, "log_prior_mass_error": mass.std_error}
     else:
         return run
     return replace(run, provenance={**told, **facts})

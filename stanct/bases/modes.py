@@ -322,7 +322,10 @@ class Pilots(Maker):
         likely = likely if settled is None else settled or gaussian
         likely = likely and not looked.has_thousands
         heavy = _heavy(looked.fits, fits)
-        all_measured = len(heavy) <= most_pilots(dimension) or _outside(heavy, fits) < self.left_out
+        # Of dozens, a share that ascents may have missed counts as one that no fit holds.
+        all_measured = len(heavy) <= most_pilots(dimension) or (
+            max(_outside(heavy, fits), unseen) < self.left_out
+        )
         peaks = (
             fit
             for fit, _ in known

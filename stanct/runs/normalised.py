@@ -14,7 +14,8 @@ from stanct.estimates.digits import with_error
 from stanct.estimates.path import Evidence
 from stanct.runs.verdicts import Check, are_normalised, check
 
-ERROR = "log_prior_mass_error"
+# What a run on the prior alone found, in provenance: its log Z and the error.
+MASS = "prior_alone"
 
 
 def program_checks(facts: Mapping[str, Any], std_error: float) -> tuple[Check, ...]:
@@ -45,10 +46,11 @@ def missing(facts: Mapping[str, Any]) -> tuple[float, float]:
 
     The error is 0 where the text tells, and the amount is NaN where neither does.
     """
-    text, error = lacking(facts), facts.get(ERROR)
-    if error is None or math.isnan(text) or abs(facts["log_prior_mass"] + text) <= 3 * error:
+    text = lacking(facts)
+    if MASS not in facts or math.isnan(text):
         return text, 0.0
-    return -facts["log_prior_mass"], error
+    mass, error = facts[MASS]
+    return (text, 0.0) if abs(mass + text) <= 3 * error else (-mass, error)
 
 
 def prior_mass_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
@@ -65,7 +67,7 @@ def prior_mass_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
 
 def with_prior_mass(evidence: Evidence, facts: Mapping[str, Any]) -> Evidence:
     """An estimate from the prior, with the prior's mass and its error; unknown counts as 1."""
-    mass, error = facts.get("log_prior_mass") or 0.0, facts.get(ERROR, 0.0)
+    mass, error = facts.get("log_prior_mass") or 0.0, facts.get("log_prior_mass_error", 0.0)
     return replace(
         evidence,
         log_z=evidence.log_z + mass,
@@ -110,9 +112,9 @@ def _unnormalised(facts: Mapping[str, Any], amount: float, std_error: float) -> 
     known = [one for one in omissions if _is_known(one)]
     lines = unchecked(facts)
     doubt = f" Whether {are_normalised(lines)} cannot be checked." if lines else ""
-    if ERROR in facts and (not known or amount != lacking(facts)):
-        mass = facts["log_prior_mass"]
-        said = f"A run on the prior alone has log Z = {with_error(mass, facts[ERROR])}"
+    if MASS in facts and (not known or amount != lacking(facts)):
+        mass, error = facts[MASS]
+        said = f"A run on the prior alone has log Z = {with_error(mass, error)}"
         if not amount:
             return f"{said}, as a normalised one has.{doubt}", "Normalise the priors."
         side, lines = "large" if mass > 0 else "small", dict.fromkeys(facts["measured"])
