@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, Unpack, overload
@@ -178,22 +178,8 @@ def bridge(
     seed = options.pop("seed", None)
     if not escalate:
         options.pop("progress", None)  # a bridge shows none
-    if not escalate and (options or method is not None):
-        name = next(iter({**options, **({} if method is None else {"method": method})}))
-        raise SamplingError(
-            f"{name} is an option of tempering, and the bridge alone has no use for it.",
-            remedy="Pass escalate=True too, or leave it out.",
-        )
-    if not isinstance(program, TemperedModel):
-        model = temper(program, half_priors=half_priors or "as written")
-    elif half_priors is None:
-        model = program
-    else:
-        raise SamplingError(
-            "half_priors is for a program, and stanct.temper has read this one already.",
-            remedy="Pass it to stanct.temper.",
-        )
-    target = _as_written(model.target(data))
+        _refuse_tempering({**options, **({} if method is None else {"method": method})})
+    target = _as_written(_model(program, half_priors).target(data))
     refuse_random_data(target.program)
     with one_blas_thread():
         seed = fresh_seed() if seed is None else seed
@@ -202,6 +188,28 @@ def bridge(
     if not escalate or not mendable(run.diagnostics):
         return run
     return _escalated(target, run, unseen, method, options)
+
+
+def _refuse_tempering(options: Mapping[str, Any]) -> None:
+    """Refuse options of tempering."""
+    if options:
+        raise SamplingError(
+            f"{next(iter(options))} is an option of tempering; the bridge alone has no use for it.",
+            remedy="Pass escalate=True too, or leave it out.",
+        )
+
+
+def _model(
+    program: str | os.PathLike[str] | TemperedModel, half_priors: HalfPriors | None
+) -> TemperedModel:
+    if not isinstance(program, TemperedModel):
+        return temper(program, half_priors=half_priors or "as written")
+    if half_priors is not None:
+        raise SamplingError(
+            "half_priors is for a program, and stanct.temper has read this one already.",
+            remedy="Pass it to stanct.temper.",
+        )
+    return program
 
 
 def _as_written(target: ProgramTarget) -> ProgramTarget:
