@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+# As in stanct's own work: threads of BLAS wait for one another with busy cores, which the other
+# processes of these tests need.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 from browser import FOUND, Browser, chromium
@@ -29,6 +33,10 @@ sys.path += [str(ROOT / "examples" / name) for name in ("boltzmann", "sweep")]
 # A shell that runs the tests in the background makes them and their children ignore interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Many processes of these tests import the package, and pytest rewrites the tests for longer than it
+# imports them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Worker processes import this file again, in an environment that it has already changed.
 GIVEN_CMDSTAN = os.environ.setdefault("STANCT_TEST_CMDSTAN", os.environ.get("CMDSTAN", ""))
 os.environ.pop("CMDSTAN", None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import LONG
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from stanct.samplers import METHODS
 from stanct.work.blas import blas_in_words, one_blas_thread, with_one_blas_thread
@@ -56,25 +56,29 @@ def counts() -> list[int]:
 
 
 def test_bodies_overlap_and_the_last_one_restores() -> None:
-    before = counts()
-    outer, inner = one_blas_thread(), one_blas_thread()
-    outer.__enter__()
-    inner.__enter__()
-    assert set(counts()) == {1}
-    outer.__exit__(None, None, None)
-    assert set(counts()) == {1}
-    inner.__exit__(None, None, None)
-    assert counts() == before
-    with pytest.raises(ZeroDivisionError), one_blas_thread():
+    with threadpool_limits(2, "blas"):
+        assert set(counts()) == {2}
+        assert ", 2 threads" in blas_in_words()
+        outer, inner = one_blas_thread(), one_blas_thread()
+        outer.__enter__()
+        inner.__enter__()
         assert set(counts()) == {1}
-        raise ZeroDivisionError
-    assert counts() == before
+        outer.__exit__(None, None, None)
+        assert set(counts()) == {1}
+        inner.__exit__(None, None, None)
+        assert set(counts()) == {2}
+        with pytest.raises(ZeroDivisionError), one_blas_thread():
+            assert set(counts()) == {1}
+            raise ZeroDivisionError
+        assert set(counts()) == {2}
 
 
-def test_a_worker_has_one_thread_while_it_works() -> None:
+def test_a_worker_has_one_thread_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        if (os.cpu_count() or 1) > 1:  # no more threads than cores
+            assert set(pool.submit(counts).result()) == {2}
         assert set(pool.submit(with_one_blas_thread, counts).result()) == {1}
-    assert f"{counts()[0]} thread" in blas_in_words()
 
 
 # The search's ends count in the default; in the other methods what follows a base does.

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import LONG, ROOT
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import stanct
 from stanct import kernels
@@ -246,10 +246,17 @@ def threads_of_blas() -> dict[str, list[int]]:
     return {"threads": found}
 
 
-def test_linear_algebra_has_one_thread(papers: Callable[[str], ModuleType]) -> None:
+def test_linear_algebra_has_one_thread(
+    papers: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever makes a part."""
     parts = papers("parts")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    with (
+        threadpool_limits(2, "blas"),
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+    ):
+        assert set(threads_of_blas()["threads"]) == {2}
         for text, _ in (
             parts.timed(threads_of_blas, {}),
             pool.submit(parts.timed, threads_of_blas, {}).result(),
