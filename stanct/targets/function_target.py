@@ -97,9 +97,9 @@ class FunctionDensity:
         _noted.calls += 1
         try:
             row = ctypes.c_double * self.dimension
-            found, slope = self.function(np.array(row.from_address(x)))
+            found, slope = self.function(np.frombuffer(row.from_address(x)).copy())
             ctypes.c_double.from_address(value).value = float(found)
-            np.ctypeslib.as_array(row.from_address(gradient))[:] = slope
+            np.frombuffer(row.from_address(gradient))[:] = slope
         except BaseException as failure:
             self._note(failure)
             return 1
