@@ -16,10 +16,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import pytest
 from browser import FOUND, Browser, chromium
+from markupsafe import Markup
 
 from stanct.bases import modes, scans
 from stanct.bases import search as searching
 from stanct.engines import homes
+from stanct.pages.page import Picture
+from stanct.pages.panels import Panel
 from stanct.stan.program import Program
 from stanct.targets.data import StanData, read_data
 from stanct.targets.density import Density
@@ -114,6 +117,17 @@ def uncompared() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stanct.samplers._job.noting_two_stages", lambda run, *_: run)
         yield
+
+
+@pytest.fixture
+def words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports whose words are read have no pictures, which take most of the time."""
+
+    def undrawn(panel: Panel, run: Any, **asked: Any) -> Picture:
+        drawn = Markup('<svg aria-label="{}"/>').format(panel.words(run, **asked))
+        return Picture(panel.title, panel.caption, drawn)
+
+    monkeypatch.setattr(Panel, "picture", undrawn)
 
 
 @pytest.fixture(scope="session")

@@ -253,6 +253,7 @@ def two_modes(**settings: object) -> AdiabaticRun:
     return sampled("adiabatic", model.target(), base=bimodal().base, **chosen)
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_heating_metastability_between_two_modes_is_reported(seed: int) -> None:
     """Without resampling, flows from the target stall above it, and cooling never finds them.
 

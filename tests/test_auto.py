@@ -248,6 +248,7 @@ def test_longer_runs_fit_the_budget(seed: int) -> None:
     assert alone == first and one.warnings
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_second_method_confirms(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "mendable", lambda checks: [])  # one in many fails by chance
     plain = default_run(TWO_MODES, seed, draws=300)

@@ -202,6 +202,7 @@ def test_both_densities(name: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_files_runs_and_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

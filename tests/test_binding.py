@@ -14,6 +14,7 @@ from sampled import sampled
 
 import stanct
 from stanct.common.errors import SamplingError
+from stanct.pages.panels import Panel
 from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 
@@ -42,6 +43,8 @@ def test_a_run_whose_generated_quantities_reject_all_is_loaded(tmp_path: Path) -
     assert np.isnan(stanct.load(tmp_path / "run").variables["x"]).all()
 
 
+DRAWN = Panel.picture
+
 # Numbers
 
 BAD = {
@@ -57,11 +60,25 @@ BAD = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", BAD)
-def test_a_report_of_any_numbers(both: Path, kind: str) -> None:
+def test_a_report_of_any_numbers(
+    both: Path, kind: str, words_alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other pictures are of weights and of β, which are the run's own."""
+    undrawn = Panel.picture
+    monkeypatch.setattr(
+        Panel,
+        "picture",
+        lambda panel, *given, **asked: (
+            DRAWN(panel, *given, **asked)
+            if panel.section == "posterior"
+            else undrawn(panel, *given, **asked)
+        ),
+    )
     run = stanct.load(both / "pair")
     x = BAD[kind](run.variables["x"])
     odd = dataclasses.replace(run, variables={"x": x})  # pyright: ignore[reportCallIssue]
-    assert "<svg" in odd.report()
+    page = odd.report()
+    assert page.count("<svg role") == 1 < page.count("<svg aria")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -107,7 +107,7 @@ def digests(
 
 
 def test_a_run_is_the_same_with_two_threads_of_blas() -> None:
-    gibbs = {"gibbs": {"draws": 60, "warmup": 150}}
+    gibbs = {"gibbs": BRIEF["gibbs"]}
     assert digests("2", gibbs, [1]) == digests("1", gibbs, [1])
 
 

@@ -460,6 +460,7 @@ class TestTheRun:
         assert loaded.evidence == run.evidence
         assert loaded.diagnostics == run.diagnostics
 
+    @pytest.mark.usefixtures("words_alone")
     def test_report_and_words(self, run: BridgeRun) -> None:
         page = str(run.report())
         assert "Warp-III" in page

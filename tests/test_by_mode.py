@@ -95,6 +95,7 @@ def test_the_mode_of_each_draw() -> None:
     assert np.isnan(blind.modes["x"][2]) and blind.modes["x"][1] == run.modes["x"][1]
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_the_table_has_what_is_asked_for_first() -> None:
     run = weighted_run(1, x="weight", y="y_rep")
     own = ["weight", "std_error", "log_z", "log_z_std_error", "chains"]

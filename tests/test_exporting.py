@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import runpy
 import shutil
@@ -17,7 +16,6 @@ from typing import Any, Literal
 import cmdstanpy
 import numpy as np
 import pytest
-from conftest import LONG
 from exported import draw
 from scipy import integrate, stats
 
@@ -25,7 +23,6 @@ import stanct
 from stanct.api import exporting, sampling
 from stanct.api.exporting import PAIRS
 from stanct.cli.main import main
-from stanct.engines.homes import Home
 from stanct.runs.surveyed import searched
 
 SOURCE = """
@@ -83,6 +80,12 @@ def exported(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         stanct.temper(SOURCE).export(folder, DATA, request.param, copies=3, seed=1)
     draw(folder)
     return folder
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For exports whose words alone are read."""
+    monkeypatch.setattr(exporting, "PILOT_DRAWS", 200)
 
 
 class Fit:
@@ -164,6 +167,7 @@ def test_the_script_says_where_one_draw_dominates(
     assert re.search(r"one draw has \d+% of a mean", capsys.readouterr().out)
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = stanct.import_run(exported, exported / "output", seed=1)
     assert run.bare_evidence.std_error < 0.12
@@ -184,8 +188,11 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
     assert "log Z" in str(run.report())
     run.save(exported / "saved")
     assert type(run).load(exported / "saved").evidence == run.evidence
-    assert main(["import", str(exported), str(exported / "output"), "--json", "--seed", "1"]) == 0
-    assert json.loads(capsys.readouterr().out)["log_z"] == pytest.approx(run.bare_evidence.log_z)
+    if not searches:  # the others take longer
+        words = ["import", str(exported), str(exported / "output"), "--json", "--seed", "1"]
+        assert main(words) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["log_z"] == pytest.approx(run.bare_evidence.log_z)
 
 
 def test_base_and_bias_come_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,6 +218,7 @@ def given(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "data.json").read_text())
 
 
+@pytest.mark.usefixtures("brief")
 def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     """The mass of a prior that is cut, and the share of the base in the support."""
     model = stanct.temper(
@@ -228,6 +236,7 @@ def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     assert re.search(r"log_z <- log_z \+ -0\.\d+ # the program's", script)
 
 
+@pytest.mark.usefixtures("brief")
 def test_what_the_program_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     half = SOURCE.replace("tau ~ lognormal(0, 1)", "tau ~ normal(0, 1)")
     whole = stanct.temper(half, half_priors="renormalise")
@@ -301,6 +310,7 @@ def test_a_kind_with_large_errors_names_one_with_small_errors(
     assert 0 < script.index("promises") < script.index("cmdstan_model(")
 
 
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("form", ["as written", "auto"])
 def test_a_centred_prior_is_named(
     form: Literal["as written", "auto"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -323,7 +333,7 @@ def test_the_better_of_two_bases_is_taken(tmp_path: Path, monkeypatch: pytest.Mo
     runs: dict[str, Any] = {}
 
     def sampled(*given: Any, **options: Any) -> Any:
-        run = sampling.sample(*given, **options)
+        run = fitted_once(*given, **options)
         if run.method == "extended_hamiltonian":  # and not the joint run that a warning names
             runs[options.get("base", "own")] = run
         return run
@@ -354,6 +364,7 @@ def test_kinds_without_log_z(tmp_path: Path) -> None:
         model.export(tmp_path, DATA, "joit")
 
 
+@pytest.mark.usefixtures("brief")
 def test_threads_where_the_program_has_them(tmp_path: Path) -> None:
     source = """
     functions {
@@ -442,18 +453,3 @@ def test_a_chain_that_was_killed_is_told(exported: Path, tmp_path: Path) -> None
     assert "lost" in run.verdict.draws
     all_of_it = stanct.import_run(exported, exported / "output", seed=1)
     assert "lost" not in {one.name for one in all_of_it.diagnostics}
-
-
-@LONG
-@pytest.mark.cmdstan
-def test_cmdstan_runs_the_script(tmp_path: Path, cmdstan_home: Home) -> None:
-    stanct.temper(SOURCE).export(tmp_path, DATA, seed=1)
-    environment = {**os.environ, "CMDSTAN": str(cmdstan_home.path)}
-    done = subprocess.run(
-        [sys.executable, tmp_path / "run.py"], env=environment, capture_output=True, text=True
-    )
-    log_z, error = numbers(done.stdout)
-    assert error < 0.1
-    assert log_z == pytest.approx(LOG_Z, abs=4 * error)
-    run = stanct.import_run(tmp_path, tmp_path / "output", seed=1)
-    assert run.is_reliable, run.diagnostics

@@ -202,7 +202,9 @@ def test_transitions_leave_the_joint_density_invariant(step: float, normal: Dens
     assert moved(normal, rng, step=step)[0] > 1e-4
 
 
-@pytest.mark.parametrize(("step", "most_depth"), [(1.5, 6), (4.0, 6), (2.5, 1)])
+@pytest.mark.parametrize(
+    ("step", "most_depth"), [(1.5, 6), (2.5, 1), pytest.param(4.0, 6, marks=LONG)]
+)
 def test_halved_steps_leave_the_joint_density_invariant(
     step: float, most_depth: int, normal: Density, rng
 ) -> None:

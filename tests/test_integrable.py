@@ -567,6 +567,7 @@ def test_a_few_weighty_draws_have_no_width() -> None:
     assert endless(flat, ["x"], x, weights).along == ("x",)
 
 
+@pytest.mark.usefixtures("words_alone")
 @LONG
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_default_names_separation_and_asks_for_priors_alone(seed: int) -> None:

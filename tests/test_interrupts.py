@@ -459,8 +459,11 @@ def ran(script: str | Path, *folders: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", ["html", "statistics"])
-@pytest.mark.parametrize("beside_it", [False, True])
+@pytest.mark.parametrize(
+    ("name", "beside_it"),
+    [("html", True), ("statistics", False),
+     pytest.param("html", False, marks=LONG), pytest.param("statistics", True, marks=LONG)],
+)  # fmt: skip
 def test_a_script_named_as_a_standard_module_runs_or_is_an_error(
     name: str, beside_it: bool, tmp_path: Path
 ) -> None:

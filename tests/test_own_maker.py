@@ -51,6 +51,7 @@ def test_it_has_fewer_than_sixty_lines(own: ModuleType) -> None:
     assert len(Path(own.__file__).read_text("utf-8").splitlines()) < 60
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_it_is_asked_paid_and_shown(own: ModuleType, seed: int) -> None:
     """Of five seeds in six its parts are kept, so that those of one in three are."""
     recipe = stanct.recipe().without("given", "ridges").adding(own.Patches(places=8))

@@ -84,6 +84,7 @@ def test_weights_are_averages_over_beta() -> None:
     assert np.ptp(gap) < 1e-9
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_without_evidence_everything_else_works(tmp_path: Path, seed: int) -> None:
     run = run_of(LINE.source, LINE.data, seed, draws=150)
     with pytest.raises(AttributeError, match="instrument='path'"):

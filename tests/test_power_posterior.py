@@ -154,6 +154,7 @@ def test_power_scaling_of_the_prior(run: stanct.PowerRun) -> None:
         run.prior_sensitivity([0.0])
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_saved_and_loaded(run: stanct.PowerRun, tmp_path: Path) -> None:
     run.save(tmp_path / "run")
     loaded = stanct.load(tmp_path / "run")

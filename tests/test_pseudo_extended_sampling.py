@@ -63,6 +63,7 @@ def run(seed: int) -> PseudoExtendedRun:
     return run_of(SKEWED, seed)
 
 
+@pytest.mark.usefixtures("words_alone")
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_a_base_far_away_is_a_failed_check(rounds: int, tmp_path: Path) -> None:
     """Every use of such a run works, and none gives a number for log Z that means nothing."""

@@ -220,6 +220,7 @@ def test_a_failing_run_s_page_says_so(failing: TemperedRun, failing_page: HtmlPa
     assert first_remedy(failing_page).startswith("Refit the base in more rounds (bootstrap=2)")
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_its_first_remedy_makes_the_next_page_reliable(failing_page: HtmlPage) -> None:
     """Such short runs fail a check now and then, so that one of three must pass all."""
     advice = first_advice(failing_page)
@@ -454,6 +455,7 @@ def test_resampled_annealing_is_repeated_as_ais() -> None:
     assert "stanct.AIS(resample=True)" in lines
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_method_of_the_user_s_own_cannot_be_repeated(run: TemperedRun) -> None:
     found = dataclasses.replace(run, method="mine")
     assert python_lines(found) is None and command_line(found) is None
@@ -471,6 +473,7 @@ def test_the_python_lines_repeat_the_run(tmp_path: Path) -> None:
     assert np.array_equal(space["run"].z, first.z)
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_report_command(run: TemperedRun, tmp_path: Path, capsys: Any) -> None:
     run.save(tmp_path / "line")
     assert main(["report", str(tmp_path / "line")]) == 0

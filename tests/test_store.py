@@ -95,6 +95,7 @@ def test_stopping_at_an_error_sees_the_kept_draws(tmp_path: Path) -> None:
     assert run.provenance["stopping"]["reason"] == "reached"
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_averages_are_of_the_kept_draws_and_say_so(whole: dict[str, Any]) -> None:
     run, thin = whole["gibbs"], run_of(thin=THIN)
     kept = thin.kept.size

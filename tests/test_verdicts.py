@@ -26,6 +26,7 @@ from stanct.runs.normalised import lacking, program_checks
 from stanct.runs.screen import screen
 from stanct.runs.verdicts import KINDS, Verdict, check, failures, mendable, no_log_z
 
+pytestmark = pytest.mark.usefixtures("words_alone")
 SEEN = {"y": np.random.default_rng(1).normal(2, 1, 50).tolist()}
 FLAT = """data { vector[50] y; }
 parameters {
