@@ -82,12 +82,6 @@ def exported(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For exports whose words alone are read."""
-    monkeypatch.setattr(exporting, "PILOT_DRAWS", 200)
-
-
 class Fit:
     """What `run.py` asks of the result of cmdstanpy."""
 
@@ -218,7 +212,6 @@ def given(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "data.json").read_text())
 
 
-@pytest.mark.usefixtures("brief")
 def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     """The mass of a prior that is cut, and the share of the base in the support."""
     model = stanct.temper(
@@ -236,7 +229,6 @@ def test_what_the_formula_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     assert re.search(r"log_z <- log_z \+ -0\.\d+ # the program's", script)
 
 
-@pytest.mark.usefixtures("brief")
 def test_what_the_program_lacks_is_in_the_scripts(tmp_path: Path) -> None:
     half = SOURCE.replace("tau ~ lognormal(0, 1)", "tau ~ normal(0, 1)")
     whole = stanct.temper(half, half_priors="renormalise")
@@ -310,7 +302,6 @@ def test_a_kind_with_large_errors_names_one_with_small_errors(
     assert 0 < script.index("promises") < script.index("cmdstan_model(")
 
 
-@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("form", ["as written", "auto"])
 def test_a_centred_prior_is_named(
     form: Literal["as written", "auto"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -364,7 +355,6 @@ def test_kinds_without_log_z(tmp_path: Path) -> None:
         model.export(tmp_path, DATA, "joit")
 
 
-@pytest.mark.usefixtures("brief")
 def test_threads_where_the_program_has_them(tmp_path: Path) -> None:
     source = """
     functions {
