@@ -141,17 +141,19 @@ class Dependence:
         """Token of the first call of an `_lp` function that adds likelihood, or None."""
         return next((token for token, part in self._calls if part == "likelihood"), None)
 
+    @property
+    def uncovered(self) -> frozenset[str]:
+        """The parameters that are the variate of no prior term."""
+        covered = {self._parameters[root] for root in self._covered}
+        return frozenset(self.program.parameter_types) - covered
+
     def without_prior(self) -> list[str]:
         """Return the parameters of unbounded support that are the variate of no prior term.
 
         An empty list is necessary for a proper prior, but not sufficient.
         """
-        covered = {self._parameters[root] for root in self._covered}
-        return [
-            name
-            for name, spec in self.program.parameter_types.items()
-            if name not in covered and not is_compact(spec)
-        ]
+        types = self.program.parameter_types.items()
+        return [name for name, spec in types if name in self.uncovered and not is_compact(spec)]
 
     # Data flow
 
