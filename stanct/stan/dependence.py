@@ -41,7 +41,8 @@ _FIRST_NAMES = """
 """
 _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
-_ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
+# One between backticks is mentioned, as in the heads of generated programs.
+_ANNOTATION = re.compile(r"(?<!`)//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
 _HOLDS = "density"
 # Mapping from the name of each variable that a statement sees to its number.
 Numbering = dict[str, int]
