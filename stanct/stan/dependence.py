@@ -41,7 +41,8 @@ _FIRST_NAMES = """
 """
 _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
-_ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
+# One between backticks is mentioned, as in the heads of generated programs.
+_ANNOTATION = re.compile(r"(?<!`)//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
 _HOLDS = "density"
 # Mapping from the name of each variable that a statement sees to its number.
 Numbering = dict[str, int]
@@ -141,17 +142,19 @@ class Dependence:
         """Token of the first call of an `_lp` function that adds likelihood, or None."""
         return next((token for token, part in self._calls if part == "likelihood"), None)
 
+    @property
+    def uncovered(self) -> frozenset[str]:
+        """The parameters that are the variate of no prior term."""
+        covered = {self._parameters[root] for root in self._covered}
+        return frozenset(self.program.parameter_types) - covered
+
     def without_prior(self) -> list[str]:
         """Return the parameters of unbounded support that are the variate of no prior term.
 
         An empty list is necessary for a proper prior, but not sufficient.
         """
-        covered = {self._parameters[root] for root in self._covered}
-        return [
-            name
-            for name, spec in self.program.parameter_types.items()
-            if name not in covered and not is_compact(spec)
-        ]
+        types = self.program.parameter_types.items()
+        return [name for name, spec in types if name in self.uncovered and not is_compact(spec)]
 
     # Data flow
 
