@@ -37,6 +37,7 @@ FORMS: dict[str, dict[str, str]] = {
     **{core: {"OPENBLAS_CORETYPE": core} for core in CORES},
     "generic": {"NUMBA_CPU_NAME": "generic"},
     "numpy": {"NPY_DISABLE_CPU_FEATURES": BEYOND},
+    "one_thread": {"OPENBLAS_NUM_THREADS": "1"},
     "two_threads": {"OPENBLAS_NUM_THREADS": "2"},
 }
 # A product and a factorisation in the routines of a form, whose name OpenBLAS tells.

@@ -20,7 +20,7 @@ import pytest
 from conftest import LONG, ROOT, target_of
 from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp
-from scipy.stats import norm
+from scipy.stats import multivariate_t, norm
 
 Array = np.ndarray
 FOLDER = ROOT / "examples" / "calibration"
@@ -314,6 +314,39 @@ def test_a_mixture_in_many_dimensions(families: ModuleType, rng: np.random.Gener
             np.log(w) + norm.logpdf(x, m, s).sum()
             for w, m, s in zip(data["w"], data["m"], data["s"], strict=True)
         ]
+        assert density.log_density(x) == pytest.approx(target.log_z + logsumexp(parts), abs=1e-8)
+    assert target.mean == pytest.approx(data["w"] @ data["m"][:, 0])
+
+
+@pytest.mark.parametrize("name", ["spike", "spikes"])
+def test_mixtures_that_no_text_names(
+    families: ModuleType, name: str, rng: np.random.Generator
+) -> None:
+    """The density is that of the program which names its components."""
+    pair = families.drawn(name, 3), families.drawn(f"{name}_unnamed", 3)
+    named, unnamed = (target_of(one.stan, dict(one.data)) for one in pair)
+    assert named.one_component is not None and unnamed.one_component is None
+    assert pair[0].log_z == pair[1].log_z and pair[0].mean == pair[1].mean
+    for x in 3 * rng.normal(size=(5, named.density.dimension)):
+        exact = named.density.log_density(x)
+        assert unnamed.density.log_density(x) == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["slabs", "light"])
+def test_gaussians_beside_others(families: ModuleType, name: str, rng: np.random.Generator) -> None:
+    """The program's density is that of SciPy, whose integral and mean are known."""
+    target = families.drawn(name, 5)
+    data, density = target.data, target_of(target.stan, dict(target.data)).density
+    rest = 1 - data["w"].sum()
+    assert (abs(rest) < 1e-9) == (name == "slabs")
+    for x in rng.normal(size=(5, data["d"])):
+        parts = [
+            np.log(w) + norm.logpdf(x, m, s).sum()
+            for w, m, s in zip(data["w"], data["m"], data["s"], strict=True)
+        ]
+        if name == "light":
+            t = multivariate_t.logpdf(x, np.zeros(data["d"]), data["S"], data["nu"])
+            parts.append(np.log(rest) + t)
         assert density.log_density(x) == pytest.approx(target.log_z + logsumexp(parts), abs=1e-8)
     assert target.mean == pytest.approx(data["w"] @ data["m"][:, 0])
 

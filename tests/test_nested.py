@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from stanct.path.gaussian import GaussianBase
 from stanct.path.mixture import MixtureBase
 from stanct.path.nested import NestedBase
 from stanct.samplers._job import Job
+from stanct.work.blas import one_blas_thread
 
 # One observation of each effect: sparse effects of unknown scale, noise of unknown scale.
 SPARSE = """
@@ -51,6 +53,13 @@ model {
   target += log_sum_exp(log(.5) + normal_lpdf(x | 0, tau), log(.5) + normal_lpdf(x | 40, 1));
 }
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _as_in_a_run() -> Iterator[None]:
+    """One thread of BLAS, as in a run, whose inside these tests call."""
+    with one_blas_thread():
+        yield
 
 
 def log_z_of_sparse(y: Array) -> float:

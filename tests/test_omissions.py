@@ -515,7 +515,7 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, str], str]] = {
     "mixture by a variable": (
         "simplex[3] w; vector[3] c;",
         "for (n in 1:N) { vector[3] l = log(w); for (k in 1:3) l[k] += normal_lpdf(y[n] | c[k], 1);"
-        " target += log_sum_exp(l); }", {"data": Y}, "improper:c",
+        " target += log_sum_exp(l); }", {"data": Y}, "flat_prior:w improper:c",
     ),
     "vector with a multivariate prior": (
         "vector<lower=0>[2] s;", "s ~ multi_normal(rep_vector(0, 2), identity_matrix(2));", {},
@@ -687,6 +687,41 @@ def test_mixtures_without_weights_are_said(source: str, said: bool) -> None:
     assert [one.kind for one in found] == ["missing_constant"] * said
     if said:
         assert "target += log_sum_exp(" in found[0].statement
+
+
+LATENT = (
+    "functions { real f_lpdf(real y, vector w) { return dirichlet_lpdf(w | [1, 2, 3]') + y; } }"
+)
+WEIGHTS_OF = "data { real y; vector[3] a; } parameters { TYPE w; } model { PRIOR MIXED }"
+MIXED = (
+    "target += log_mix(w, [normal_lpdf(y | 0, 1), normal_lpdf(y | 3, 1), normal_lpdf(y | 5, 1)]');"
+)
+SUMMED = (
+    "vector[3] l = LOG; for (k in 1:3) l[k] += normal_lpdf(y | k, 1); target += log_sum_exp(l);"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prior", "mixed", "found"),
+    [
+        ("simplex[3]", "", MIXED, [("flat_prior", "lgamma(3)")]),
+        ("simplex[3]", "", SUMMED.replace("LOG", "log(w)"), [("flat_prior", "lgamma(3)")]),
+        ("simplex[3]", "w ~ dirichlet(a);", MIXED, []),
+        ("simplex[3]", "target += dirichlet_lpdf(w | a);", MIXED, []),
+        ("simplex[3]", "target += sum((a - 1) .* log(w));", MIXED, [("missing_constant", None)]),
+        ("simplex[3]", LATENT, "y ~ f(w);", []),
+        ("vector[3]", "", SUMMED.replace("LOG", "log_softmax(w)"), [("improper", None)]),
+        ("vector[3]", "w ~ normal(0, a);", SUMMED.replace("LOG", "log_softmax(w)"), []),
+    ],
+)
+def test_weights_that_only_the_likelihood_has(
+    kind: str, prior: str, mixed: str, found: list[tuple[str, str | None]]
+) -> None:
+    source = WEIGHTS_OF.replace("TYPE", kind).replace("MIXED", mixed)
+    if prior == LATENT:
+        source, prior = LATENT + source, ""
+    said = omissions(Program.from_source(source.replace("PRIOR", prior)))
+    assert [(one.kind, one.correction) for one in said] == found
 
 
 # Parameters and a model with constants of its own.

@@ -364,15 +364,11 @@ def of_checks() -> dict[str, Any]:
         for told in (None, {"target_se": None})
         for limit in (None, 0, 2.5)
     ]
-    other = {"method": "gibbs", "log_z": evidence.log_z + 0.1, "std_error": 0.01}
     return {
         "stopped": stopped,
         "untold": untold,
         "agreement": [diagnostics.agreement(gap, 0.5) for gap in (0.0, 1e-10, 1.5, 1.51)],
         "thermodynamic": diagnostics.agreement_check(evidence, alone),
-        "confirmed": [
-            tuple(diagnostics.confirmation_check(evidence, second)) for second in (None, other)
-        ],
         "path": [
             path_checks.path_checks(estimator, evidence, z, beta, settings, rao_blackwell=alone)
             for beta, settings in ((BETA, {}), (still, {"bootstrap": 3}), (back, {}))

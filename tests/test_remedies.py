@@ -586,7 +586,6 @@ REASONS = {
     "normalised": "As proper_prior.",
     "search": "tests/test_search.py and tests/test_far.py have searches without an end.",
     "score": "tests/test_score.py has right fits and approximations.",
-    "confirmed": "tests/test_auto.py plants it: two finished runs that disagree are rare.",
     "thermodynamic of a path": "Where it fails, other checks fail first: no run of seconds showed "
     "it alone.",
     "thermodynamic of a ladder": "As of a path. Few rungs fail by their directions first.",

@@ -12,8 +12,6 @@ from targets import LINE
 
 from stanct.bases.fits import fit_base
 from stanct.bases.local import LocalFit
-from stanct.bases.modes import Approximations
-from stanct.bases.recipes import recipe
 from stanct.bases.variational import BATCH, STEPS, advi, variational_fits
 from stanct.common.arrays import Array
 from stanct.common.errors import EngineError
@@ -34,27 +32,19 @@ def start(mean: Array, sd: Array) -> LocalFit:
     return LocalFit(mean, np.diag(np.square(sd)), 0.0, mean[None])
 
 
-@pytest.mark.parametrize("full_rank", [True, False])
-def test_a_gaussian_is_found_from_afar(full_rank: bool, seed: int) -> None:
-    """Full rank is the target itself, because the gradient has no noise there. Mean-field has the
-    inverse of the precision's diagonal, which minimises KL(q ‖ π). The marginal variances, which
-    minimise the reverse, are up to ten times as large."""
+def test_a_gaussian_is_found_from_afar(seed: int) -> None:
+    """The fit is the target itself, because the gradient has no noise there."""
     afar = start(np.array([0.0, 4.0, -1.0]), np.array([8.0, 6.0, 1.0]))
-    marginal = np.sqrt(np.diag(np.linalg.inv(PRECISION)))
-    exact = np.linalg.inv(PRECISION if full_rank else np.diag(np.diag(PRECISION)))
-    sd, divergence = np.sqrt(np.diag(exact)), -0.5 * np.linalg.slogdet(PRECISION @ exact)[1]
-    room = 0.001 if full_rank else 0.05
+    exact, room = np.linalg.inv(PRECISION), 0.001
+    sd = np.sqrt(np.diag(exact))
     for number in range(3):
-        found = advi(
-            FunctionDensity(log_density, 3), afar, np.random.default_rng([seed, number]),
-            full_rank=full_rank, draws=4000,
-        )  # fmt: skip
-        assert np.all(np.abs(found.mean - MEAN) < 7 * room * marginal)
+        rng = np.random.default_rng([seed, number])
+        found = advi(FunctionDensity(log_density, 3), afar, rng, draws=4000)
+        assert np.all(np.abs(found.mean - MEAN) < 7 * room * sd)
         np.testing.assert_allclose(
             found.covariance / np.outer(sd, sd), exact / np.outer(sd, sd), atol=2 * room
         )
-        assert found.log_evidence == pytest.approx(LOG_Z - divergence, abs=4 * room)
-    assert full_rank or np.all(marginal > 1.6 * sd)
+        assert found.log_evidence == pytest.approx(LOG_Z, abs=4 * room)
 
 
 def test_each_mode_is_fitted_once(seed: int) -> None:
@@ -72,11 +62,11 @@ def test_each_mode_is_fitted_once(seed: int) -> None:
         for place, height in ((4.2, 0.0), (-5.5, -1.0), (6.5, -2.0), (-4.0, -50.0))
     ]
     density, rng = FunctionDensity(two, 1), np.random.default_rng(seed)
-    found, gradients = variational_fits(density, starts, 8, 100, rng, full_rank=True)
+    found, gradients = variational_fits(density, starts, 8, 100, rng)
     assert [float(one.mean[0]) for one in found] == pytest.approx([5, -5], abs=0.01)
     assert [one.log_evidence for one in found] == pytest.approx([0, 0], abs=0.01)
     assert gradients == 2 * STEPS * BATCH
-    assert len(variational_fits(density, starts, 1, 100, rng, full_rank=True)[0]) == 1
+    assert len(variational_fits(density, starts, 1, 100, rng)[0]) == 1
 
 
 def test_a_density_that_is_nowhere_finite_is_refused() -> None:
@@ -85,21 +75,12 @@ def test_a_density_that_is_nowhere_finite_is_refused() -> None:
 
     near = start(np.zeros(1), np.ones(1))
     with pytest.raises(EngineError, match="not finite where ADVI"):
-        variational_fits(
-            FunctionDensity(nowhere, 1), [near], 8, 100, np.random.default_rng(1), full_rank=False
-        )
+        variational_fits(FunctionDensity(nowhere, 1), [near], 8, 100, np.random.default_rng(1))
 
 
 def test_a_run_on_an_embedded_advi_base(seed: int) -> None:
-    """By name it is dense, and a maker of one's own has a diagonal one; both tell their cost."""
     target = target_of(LINE.source, LINE.data)
     run = sampled("gibbs", target, base="advi", bootstrap=0, seed=seed, draws=400, progress=False)
     assert abs(run.evidence.log_z - LINE.log_z) < 4 * run.evidence.std_error < 1
-    makers = (Approximations(way="advi", full_rank=False),)
-    fitted = fit_base(
-        target, "advi", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts(),
-        recipe=replace(recipe("advi"), makers=makers),
-    )  # fmt: skip
-    covariance = fitted.base.covariance
-    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-12)
+    fitted = fit_base(target, "advi", chains=2, seed=np.random.SeedSequence(seed), nuts=Nuts())
     assert fitted.log_zeta < LINE.log_z + 0.1 and fitted.gradients == STEPS * BATCH

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import scoring
-from families import FAMILIES
+from families import BY_NAME, FAMILIES
 from run import LESS, Task, run
 from scoring import Row
 
@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     add("--out", type=Path, required=True, help="CSV file of finished runs")
-    add("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    add("--families", nargs="+", choices=BY_NAME, default=list(FAMILIES))
     add("--makers", nargs="+", choices=LESS, default=list(LESS), help="what may be left out")
     add("--repeats", type=int, default=2, help="targets of each family")
     add("--first", type=int, default=7530001, help="seed of the first repetition")

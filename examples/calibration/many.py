@@ -1,15 +1,20 @@
-"""Targets with many modes in many dimensions, or with a narrow one that is hard to find.
+"""Targets with many modes in many dimensions, or with one that is hard to find.
 
-They are run where they are named (`run.py --families gaussians`), not with all families.
+They are run where they are named (`run.py --families gaussians`), not with all families. In those
+that end in ``unnamed``, and in `slabs` and `light`, the program writes its mixture as the log of a
+sum of exponentials, so that no text tells of its components.
 """
 
 from __future__ import annotations
+
+import re
+from dataclasses import replace
 
 import numpy as np
 from quadrature import Array
 from scipy.special import logsumexp
 from scipy.stats import ortho_group, wishart
-from target import LOG_2PI, Family, Target, element, rounded
+from target import FAMILIES, LOG_2PI, Family, Target, element, rounded
 
 # Wells are integrated on so many points along each coordinate, from −REACH to REACH.
 REACH, ALONG, EACH_WAY = 5.0, 20_001, 801
@@ -81,6 +86,81 @@ model { target += c + log_mix(p, normal_lpdf(x | m, narrow), normal_lpdf(x | 0, 
     return Target(stan, data, float(log_z), element("x", 0), float(share * beside[0]))
 
 
+def spike_unnamed(rng: np.random.Generator) -> Target:
+    """Targets of `spike` whose programs name no component."""
+    return _unnamed(FAMILIES["spike"](rng))
+
+
+def spikes_unnamed(rng: np.random.Generator) -> Target:
+    """Targets of `spikes` whose programs name no component."""
+    return _unnamed(spikes(rng))
+
+
+def _unnamed(target: Target) -> Target:
+    density = r"(normal_lpdf\([^()]*\))"
+    stan = re.sub(rf"log_mix\((\w+), {density}, {density}\)", r"mixed(\1, \2, \3)", target.stan)
+    mixed = """functions {
+  real mixed(real p, real a, real b) {
+    return fmax(a, b) + log(p * exp(a - fmax(a, b)) + (1 - p) * exp(b - fmax(a, b)));
+  }
+}
+"""
+    return replace(target, stan=mixed + stan)
+
+
+def slabs(rng: np.random.Generator) -> Target:
+    """Two or three round Gaussians, each with a slab of its own, 2 to 12 times as wide."""
+    d, count, wide = int(rng.integers(2, 11)), int(rng.integers(2, 4)), rng.uniform(0.3, 2)
+    centres = _around(rng, d, rng.uniform(2, 6, (count, 1)) * wide)
+    scales = np.append(wide / np.exp(rng.uniform(np.log(2), np.log(12), count)), [wide] * count)
+    return _with_a_t(rng, rng.dirichlet(np.full(2 * count, 2.0)), [*centres, *centres], scales)
+
+
+def light(rng: np.random.Generator) -> Target:
+    """One to three Gaussians with most of the mass, below the tails of a t, in 4 to 9 dimensions.
+
+    The tails of the t are higher everywhere but in a ball around each of the others.
+    """
+    d, count, wide = int(rng.integers(4, 10)), int(rng.integers(1, 4)), rng.uniform(0.2, 1)
+    share, freedom = rng.uniform(0.5, 0.95), rng.uniform(3, 10)
+    centres = _around(rng, d, rng.uniform(4, 16, (count, 1)) * wide)
+    scales = wide * np.exp(rng.uniform(-0.3, 1, count))
+    weights = share * rng.dirichlet(np.full(count, 3.0))
+    return _with_a_t(rng, weights, centres, scales, freedom, wide)
+
+
+def _around(rng: np.random.Generator, d: int, distance: Array) -> Array:
+    """Places at a distance from the origin, in units of √d, shape (K, d)."""
+    places = rng.normal(size=(distance.size, d))
+    return distance * np.sqrt(d) * places / np.linalg.norm(places, axis=1, keepdims=True)
+
+
+def _with_a_t(
+    rng: np.random.Generator, weights: Array, centres: list[Array] | Array, scales: Array,
+    freedom: float = 1.0, wide: float = 1.0,
+) -> Target:  # fmt: skip
+    """Round Gaussians, and a t around the origin with the rest of the weight, if there is one."""
+    log_z, centres = rounded(rng.normal(0, 5)), np.array(centres)
+    stan = """
+data {
+  int d; int K; vector[K] w; array[K] vector[d] m; vector[K] s; real nu; matrix[d, d] S; real c;
+}
+parameters { vector[d] x; }
+model {
+  vector[K + 1] lp = rep_vector(-1e300, K + 1);
+  for (k in 1:K) lp[k] = log(w[k]) + normal_lpdf(x | m[k], s[k]);
+  if (sum(w) < 1 - 1e-9)
+    lp[K + 1] = log1m(sum(w)) + multi_student_t_lpdf(x | nu, rep_vector(0, d), S);
+  target += c + max(lp) + log(sum(exp(lp - max(lp))));
+}
+"""
+    count, d = centres.shape
+    spread = wide**2 * np.eye(d)
+    data = {"d": d, "K": count, "w": weights, "m": centres, "s": scales, "nu": freedom,
+            "S": spread, "c": log_z}  # fmt: skip
+    return Target(stan, data, float(log_z), element("x", 0), float(weights @ centres[:, 0]))
+
+
 def wells(rng: np.random.Generator) -> Target:
     """Two to twenty wells on lines of their own, beside as many normals."""
     n = int(rng.integers(2, 21))
@@ -130,6 +210,10 @@ model {
 
 
 MANY: dict[str, Family] = {
-    one.__name__: one for one in (gaussians, two_widths, spikes, wells, wells_in_pairs)
+    one.__name__: one
+    for one in (
+        *(gaussians, two_widths, spikes, wells, wells_in_pairs),
+        *(spike_unnamed, spikes_unnamed, slabs, light),
+    )
 }
 """The families of this module by name."""

@@ -27,7 +27,8 @@ from stanct.samplers import METHODS
 from stanct.samplers._job import Job, Plan, engine_name
 from stanct.samplers._method import Method
 from stanct.samplers.options import DEFAULTS, ELSEWHERE, Options
-from stanct.stan.prior_mass import is_told_apart, untold
+from stanct.stan.dependence import Dependence
+from stanct.stan.prior_mass import untold
 from stanct.targets.batches import StochasticTarget
 from stanct.targets.function_target import telling_of
 from stanct.targets.program_target import ProgramTarget, naming_causes
@@ -183,9 +184,10 @@ def measuring_prior(
     if seconds is not None:
         options["max_seconds"] = max(seconds, 0.0)
     try:
-        doubts = untold(target.program, target.omissions)
+        dependence = Dependence(target.program)
+        doubts = untold(dependence, target.omissions)
         wanted = told["log_prior_mass"] is None if rests else doubts
-        if run.ended_early or not wanted or not (rests or is_told_apart(target.program)):
+        if run.ended_early or not wanted or not (rests or dependence.tells_apart):
             return run
         with Bar(0, "the prior alone", shown=progress):
             prior = sampled(prior_target(target.program, target.data), "auto", options)

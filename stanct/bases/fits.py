@@ -123,8 +123,7 @@ def fit_base(
         (`stanct.bases.wide`): diagonal plus low rank, from pilots without a search. ``"modes"``
         then is the Gaussian of the only mode's curvature where that explains the target.
         ``"advi"``: full-rank variational fits of the modes at which Pathfinder ends, weighted by
-        evidence lower bounds; see `stanct.bases.variational`. The maker
-        `Approximations(way="advi", full_rank=False)` fits diagonal ones.
+        evidence lower bounds; see `stanct.bases.variational`.
 
     Raises
     ------

@@ -350,15 +350,12 @@ class Approximations(Maker):
     ----------
     way
         ``"pathfinder"``, ``"laplace"`` or ``"advi"``.
-    full_rank
-        Whether ADVI's covariance is dense. Otherwise it is diagonal.
     """
 
     name: ClassVar[str] = "approximations"
     judged: ClassVar[bool] = False
 
     way: str = "pathfinder"
-    full_rank: Annotated[bool, Flag()] = True
 
     def applies(self, state: State) -> bool:
         return True
@@ -373,9 +370,8 @@ class Approximations(Maker):
             cost = _points(found)
             if self.way == "advi":
                 found, gradients = variational_fits(
-                    target.density, found, most_pilots(target.density.dimension), draws, state.rng,
-                    full_rank=self.full_rank,
-                )  # fmt: skip
+                    target.density, found, most_pilots(target.density.dimension), draws, state.rng
+                )
                 cost += draws * len(found)
         modes = Modes(best_of_each_mode(found))
         return Proposal(

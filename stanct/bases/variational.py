@@ -32,7 +32,7 @@ FIRST, SECOND = 0.9, 0.99
 
 def variational_fits(
     density: SampledDensity, starts: Sequence[LocalFit], most: int, draws: int,
-    rng: np.random.Generator, *, full_rank: bool,
+    rng: np.random.Generator,
 ) -> tuple[list[LocalFit], int]:  # fmt: skip
     """ADVI from the best start of each mode, and the gradients that it took; see `advi`.
 
@@ -49,7 +49,7 @@ def variational_fits(
             continue
         tried += 1
         try:
-            found.append(advi(density, start, rng, full_rank=full_rank, draws=draws))
+            found.append(advi(density, start, rng, draws=draws))
         except EngineError as cause:
             failure = cause
     if failure and not found:
@@ -58,21 +58,17 @@ def variational_fits(
 
 
 def advi(
-    density: SampledDensity, start: LocalFit, rng: np.random.Generator, *, full_rank: bool,
-    draws: int,
-) -> LocalFit:  # fmt: skip
+    density: SampledDensity, start: LocalFit, rng: np.random.Generator, *, draws: int
+) -> LocalFit:
     """The Gaussian q with the largest evidence lower bound, which is its log evidence, found from a
     first fit, whose Gaussian is the unit of the coordinates.
 
-    It has a dense covariance, or one that is diagonal in the unconstrained space (mean-field), and
-    takes `STEPS` × `BATCH` gradients. So many draws of it give the bound. If the density is finite
-    at too few of them, that is an `EngineError`.
+    It takes `STEPS` × `BATCH` gradients. So many draws of it give the bound. If the density is
+    finite at too few of them, that is an `EngineError`.
     """
-    first = start.covariance if full_rank else np.diag(np.diag(start.covariance))
-    unit = GaussianBase.from_covariance(start.mean, first)
-    shape = np.tri(unit.dimension) if full_rank else np.eye(unit.dimension)
+    unit = start.gaussian
     with one_blas_thread():  # threads would wait for each other in every small product
-        mean, scale = _ascended(density, unit, shape, rng)
+        mean, scale = _ascended(density, unit, rng)
     base = GaussianBase(unit.unwhiten(mean), unit.scale @ scale)
     points = base.unwhiten(base.draw(rng, draws))
     values = density.log_densities(points)
@@ -84,15 +80,15 @@ def advi(
 
 
 def _ascended(
-    density: SampledDensity, unit: GaussianBase, shape: Array, rng: np.random.Generator
+    density: SampledDensity, unit: GaussianBase, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Mean and lower triangular scale of q in whitened coordinates, averaged over the last half.
 
-    `shape` is 1 where the scale may differ from zero. Its diagonal moves on the log scale.
+    The diagonal of the scale moves on the log scale.
     """
     size, place = unit.dimension, np.zeros((unit.dimension + 1, unit.dimension))
     memory, squares, kept = np.zeros_like(place), np.zeros_like(place), np.zeros_like(place)
-    diagonal = np.arange(size)
+    diagonal, shape = np.arange(size), np.tri(size)
     for k in range(1, STEPS + 1):
         scale = _scale(place)
         noise = rng.standard_normal((BATCH, size))

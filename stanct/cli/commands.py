@@ -308,7 +308,6 @@ def _record(run: Run) -> dict[str, Any]:
         "kept_draws": run.z.shape[1],
         "omissions": run.provenance["omissions"],
         "steps": run.provenance.get("steps", []),
-        "confirmed": run.provenance.get("confirmed"),
         "posterior": posterior_rows(run) if run.has_posterior else None,
         "modes": mode_rows(run) if run.has_posterior else None,
     }

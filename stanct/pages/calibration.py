@@ -79,12 +79,9 @@ def _rank_picture(found: Calibration) -> Picture:
     band = float(kstwo.ppf(0.95, max(min(counts), 1)))
     axes.axhspan(-band, band, color=QUIET, alpha=0.15, lw=0)
     axes.axhline(0, color=QUIET, lw=0.6)
-    worst = max((float(v) for v in found.tests["statistic"].filter(regex="^rank of")), default=0.0)
     return picture(
         axes, "Ranks", "Each line is the empirical distribution of one scalar's ranks less the "
-        "uniform one. A single right line leaves the band in one of twenty calibrations.",
-        f"Deviations of {found.ranks.shape[1]} rank distributions, at most {number(worst, 2)}, "
-        f"band ± {number(band, 2)}", "ranks",
+        "uniform one. A single right line leaves the band in one of twenty calibrations.", "ranks",
     )  # fmt: skip
 
 
@@ -112,6 +109,5 @@ def _probability_picture(found: Calibration) -> Picture:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     return picture(
         axes, "Probabilities of models", "Right probabilities lie on the line. Bars are 95 % "
-        "intervals of the share that right probabilities would give.",
-        f"Calibration of posterior probabilities of {', '.join(found.prior)}", "probabilities",
+        "intervals of the share that right probabilities would give.", "probabilities",
     )  # fmt: skip

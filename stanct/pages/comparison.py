@@ -150,13 +150,6 @@ def _whiskers(
     return axes
 
 
-def _alt(found: Comparison, values: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
-    return "; ".join(
-        f"{found.names[i]} {number(values[i])}, {number(low[i])} to {number(high[i])}"
-        for i in found.order
-    )
-
-
 def _evidence_picture(found: Comparison) -> Picture:
     best = found.order[0]
     centre = found.log_z - found.log_z[best]
@@ -166,8 +159,7 @@ def _evidence_picture(found: Comparison) -> Picture:
         "Log evidence of each model with its 95 % interval, both counted from the estimate of "
         f"{found.names[best]}. Kass & Raftery's words change at differences of 1, 3 and 5."
     )
-    alt = "Log evidence less that of the best with 95 % interval: "
-    return picture(axes, "Evidence", caption, alt + _alt(found, centre, low, high), "evidence")
+    return picture(axes, "Evidence", caption, "evidence")
 
 
 def _probability_picture(found: Comparison) -> Picture:
@@ -178,6 +170,4 @@ def _probability_picture(found: Comparison) -> Picture:
         "Posterior probability of each model with the 95 % interval that follows from the errors "
         "of the evidences; prior probabilities are in the table."
     )
-    alt = "Posterior probability with 95 % interval: "
-    text = alt + _alt(found, found.probability, low, high)
-    return picture(axes, "Probability", caption, text, "probability")
+    return picture(axes, "Probability", caption, "probability")

@@ -122,11 +122,8 @@ def cell(value: float, digits: int = 4) -> Cell:
     return Cell(number(value, digits), float(value))
 
 
-def picture(axes: Axes, title: str, caption: str, alt: str, prefix: str) -> Picture:
-    """Convert the figure of Matplotlib axes to inline SVG.
-
-    `alt` states what the figure shows, with its numbers. The prefix makes its ids unique on a page.
-    """
+def picture(axes: Axes, title: str, caption: str, prefix: str) -> Picture:
+    """Convert the figure of Matplotlib axes to inline SVG, whose ids the prefix makes unique."""
     figure, buffer = axes.get_figure(root=True), io.StringIO()
     assert figure is not None
     # Text stays text, which is smaller, uses the page's font, and can be searched. The browser
@@ -144,7 +141,7 @@ def picture(axes: Axes, title: str, caption: str, alt: str, prefix: str) -> Pict
     svg = re.sub(r"font: [^;\"]*?(\d+(?:\.\d+)?)px[^;\"]*", r"font-size: \1px", svg)
     for colour, variable in _PAGE_COLOURS.items():
         svg = svg.replace(colour, variable)
-    label = f'<svg role="img" aria-label="{html.escape(alt)}"'
+    label = f'<svg role="img" aria-label="{html.escape(title)}"'
     return Picture(title, caption, Markup(svg.replace("<svg", label, 1)))
 
 

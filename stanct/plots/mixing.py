@@ -21,7 +21,6 @@ from stanct.plots.canvas import (
 from stanct.plots.material import HasBeta, HasSchedule, HasTrips
 from stanct.runs.copies import CopyRun, hand_overs
 from stanct.runs.ladder import LadderRun
-from stanct.runs.path_checks import HIGH_BETA, LOW_BETA
 from stanct.runs.tact import LAMBDA, THERMOSTAT, XI, XI_THERMOSTAT, TactRun
 
 BINS = 20
@@ -171,8 +170,3 @@ def schedule(run: HasSchedule, axes: Axes | None = None) -> Axes:
     axes.set_ylim(-0.02, 1.02)
     whole_numbers(axes.xaxis)
     return axes
-
-
-def end_shares(run: HasBeta) -> tuple[float, float]:
-    """Return the shares of draws near the base and near the target, as round trips count them."""
-    return float(np.mean(run.beta < LOW_BETA)), float(np.mean(run.beta > HIGH_BETA))

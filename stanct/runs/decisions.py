@@ -1,4 +1,4 @@
-"""What the default did and why, and what a second method found, in words."""
+"""What the default did and why, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stanct.runs.diagnostics import enough_in_words
 
 
 def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
-    """One sentence for each step of the default, the method that confirms it, and each extension.
+    """One sentence for each step of the default, and each extension.
 
     Before them, one says why a bridge was not enough, or what the chains of its fit do not tell.
     """
@@ -58,12 +58,6 @@ def decisions(provenance: Mapping[str, Any]) -> Iterator[str]:
         )
     if rest := before.get("rest"):
         yield f"No further run followed, although {rest['despite']}: {rest['because']}."
-    if confirmed := provenance.get("confirmed"):
-        failed = ", ".join(confirmed.get("failed", ()))
-        yield (
-            f"A second method, {confirmed['method']}, found {_estimate(confirmed)}"
-            f"{f' (failed checks: {failed})' if failed else ''}."
-        )
     for further in provenance.get("extended", {}).get("draws", ()):
         yield f"It was extended by {further} draws of each chain."
 

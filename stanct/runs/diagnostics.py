@@ -155,21 +155,6 @@ def agreement_check(evidence: Evidence, thermodynamic: Evidence, remedy: str = M
     )
 
 
-def confirmation_check(evidence: Evidence, other: Mapping[str, Any] | None) -> Iterator[Check]:
-    """Check that log Z agrees with that of `other`, a second method's, if one was asked for."""
-    if other is None:
-        return
-    gap = abs(evidence.log_z - other["log_z"])
-    error = float(np.hypot(evidence.std_error, other["std_error"]))
-    yield check(
-        "confirmed",
-        *agreement(gap, error),
-        f"log Z and that of {other['method']}, {other['log_z']:.3f} ± {other['std_error']:.3f}, "
-        f"differ by {gap:.3g}.",
-        f"One of the two misses part of the target. {MORE}",
-    )
-
-
 def origin_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     """The failed check `program` of a bridge that was tempered, and the loss of imported files."""
     for one in facts.get("bridge", {}).get("program", ()):
@@ -408,7 +393,7 @@ def searched_check(known: Mapping[str, Any]) -> Check:
         for seen, log_mass in zip(optima["seen"], optima["log_mass"], strict=True)
         if log_mass > optima["log_mass"][0] - AS_GOOD
     )
-    rough, particles = known.get("again") is not None, known.get("particles")
+    rough, particles = known["again"] is not None, known["particles"]
     looked = f" {particles} annealed particles looked for other mass, too." if particles else ""
     return least(
         "search", again, FOUND_AGAIN if rough else 0,

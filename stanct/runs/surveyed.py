@@ -288,16 +288,14 @@ def surveyed_checks(
 
     `modes` are a run's `pilot_columns`.
     """
-    if modes is None:
+    if modes is None or survey is None:
         return ()
-    known = survey or {}
-    again = known.get("again")
+    again = survey["again"]
     if again is not None and again < FOUND_AGAIN:
-        return (rough_check(again, known["starts"], known["unseen_of_any"]),)
-    if known.get("settled") is False:
-        return (unsettled_check(known["particles"], int(modes["mode"].max())),)
-    optima = known.get("optima")
-    looked = [searched_check(known)] if optima and known["starts"] else []
+        return (rough_check(again, survey["starts"], survey["unseen_of_any"]),)
+    if survey["settled"] is False:
+        return (unsettled_check(survey["particles"], int(modes["mode"].max())),)
+    looked = [searched_check(survey)] if survey.get("optima") and survey["starts"] else []
     return (modes_check(modes, remedy), *looked)
 
 
@@ -336,17 +334,15 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
         return {"modes found": known, "starts of the search": 0, apart: survey["unseen"]}
     # Where every mode was found twice, one in so many starts is as much as can be said.
     known = bool(survey["unseen"])
-    # Runs that an earlier version saved have fewer numbers.
-    finest = survey.get("finest", 1.0)
+    finest, light = survey["finest"], survey["unseen_of_any"]
     spikes = {"spikes inside a mode are found if narrower by at most": finest}
-    light = survey.get("unseen_of_any") or 0.0
     return {
         "modes found": int(modes_of(survey).max()) + 1,
         "starts of the search": survey["starts"],
         "largest radius searched": survey["radius"],
         chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
         **({"chance that it ends at a new one, however light": light} if light else {}),
-        "annealed particles of the search": survey.get("particles", 0),
+        "annealed particles of the search": survey["particles"],
         **(spikes if finest > 1 else {}),
     }
 
@@ -374,9 +370,9 @@ def searched(run: Any) -> str:
             f"approximations know {modes}, and how likely another is, is not known."
         )
     chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
-    of_any, optima = facts.get("unseen_of_any", 0.0), facts.get("optima")
+    of_any, optima = facts["unseen_of_any"], facts.get("optima")
     ended = f"ended at {counted(optima['ends'], 'optimum', 'optima')} and " if optima else ""
-    lighter, named = of_any > facts["unseen"], facts.get("named", 0)
+    lighter, named = of_any > facts["unseen"], facts["named"]
     light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin of the "
@@ -385,19 +381,17 @@ def searched(run: Any) -> str:
         f"{chance}{light}. "
         + (_named(facts) if named else "")
         + ("Wide mass around a mode counts with it. " * (known < len(facts["log_evidence"])))
-        + ("" if facts.get("whole") else _finest(facts.get("finest")))
+        + ("" if facts["whole"] else _finest(facts["finest"]))
     ).rstrip()
 
 
 def _named(facts: Mapping[str, Any]) -> str:
-    whole = bool(facts.get("whole"))
-    rest = " They are Gaussian and explain all that was seen; nothing else was looked for."
-    return f"The {facts['named']} components that the program names were followed.{rest * whole} "
+    rest = "They are Gaussian and explain all that was seen; nothing else was looked for. "
+    told = f"The {facts['named']} components that the program names were followed. "
+    return told + rest * facts["whole"]
 
 
-def _finest(ratio: float | None) -> str:
-    if ratio is None:  # a run that an earlier version saved
-        return ""
+def _finest(ratio: float) -> str:
     if ratio <= 1:
         return "Spikes inside a mode were not looked for."
     return (

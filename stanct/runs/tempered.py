@@ -25,7 +25,6 @@ from stanct.runs.diagnostics import (
     Check,
     agreement_check,
     base_tail_check,
-    confirmation_check,
     transition_checks,
     transition_counts,
 )
@@ -190,7 +189,6 @@ class TemperedRun(EvidenceRun):
             agreement_check(
                 self._without_batches.evidence(self.method), self.thermodynamic_evidence
             ),
-            *confirmation_check(self.bare_evidence, self.provenance.get("confirmed")),
         )
 
     @cached_property

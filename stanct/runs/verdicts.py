@@ -59,7 +59,6 @@ KINDS: dict[str, Kind] = {
     "max_seconds": Kind("minimum", mended_by="you"),
     "beta_bounds": _MOST,
     "bias": _LEAST,
-    "confirmed": _MOST,
     "mixing": _LEAST,
     "r_hat": _SURER,
     "effective_size": _LONGER,
@@ -88,7 +87,7 @@ OF_THE_PROGRAM = tuple(name for name, kind in KINDS.items() if kind is _PROGRAM)
 
 # Those that pass if log Z, and what it rests on, is as good as its error says.
 _OF_THE_NUMBER = frozenset(
-    {"confirmed", "estimators", "few_tours", "normalised", "pareto_k", "pareto_k_base", "tails"}
+    {"estimators", "few_tours", "normalised", "pareto_k", "pareto_k_base", "tails"}
     | {"thermodynamic", "two_stages"}
 )
 

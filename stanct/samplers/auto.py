@@ -29,7 +29,7 @@ from stanct.common.deadline import out_of_time
 from stanct.common.errors import LostExecutorError, counted
 from stanct.common.names import MODES
 from stanct.common.seeds import Seeds
-from stanct.common.settings import Flag, Real, Whole
+from stanct.common.settings import Real, Whole
 from stanct.estimates.tours import ENOUGH_TOURS, FEWEST_TOURS
 from stanct.path.base import lent
 from stanct.path.grids import GridsBase
@@ -45,7 +45,6 @@ from stanct.samplers._rounds import refuse_huge
 from stanct.samplers._two_stages import two_stages_note
 from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
-from stanct.samplers.parallel_tempering import ParallelTempering
 from stanct.samplers.simulated_tempering import SimulatedTempering
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
@@ -73,12 +72,6 @@ FEW = 100
 
 _JOINT, _LADDER, _INDEPENDENT = Joint(), SimulatedTempering(), Independence()
 _IN_TWO_STAGES = Independence(trial=NESTED_TRIAL)
-# The method that confirms each: another move along another path.
-_OTHER: dict[str, Method[Any]] = {
-    _JOINT.name: _LADDER,
-    _LADDER.name: ParallelTempering(),
-    _INDEPENDENT.name: _LADDER,
-}
 
 
 class _Step(NamedTuple):
@@ -118,9 +111,6 @@ class Auto(Method[TemperedRun]):
         log Z is at most the first, and the mean of each parameter, unconstrained, is as precise as
         that of so many independent draws of your density; and after 2,500 draws of each chain at
         the latest, or 10,000 independent ones.
-    confirm
-        Whether a second method estimates log Z too, with a search, pilots and random streams of
-        its own. The check ``"confirmed"`` fails where the two disagree by more than three errors.
     """
 
     name: ClassVar[str] = "auto"
@@ -139,7 +129,6 @@ class Auto(Method[TemperedRun]):
     max_gradients: Annotated[int, Whole(0)] = 3_000_000
     enough_se: Annotated[float, Real(0)] = 0.02
     enough_draws: Annotated[int, Whole(1)] = 1000
-    confirm: Annotated[bool, Flag()] = False
 
     def run(self, job: Job) -> TemperedRun:
         """Fit a base, choose a method, run it, and go on while checks fail."""
@@ -203,12 +192,6 @@ class Auto(Method[TemperedRun]):
                     steps[-1]["rest"] = {"despite": why, "because": self._no_more(run, steps)}
                 break
             kept, step = run, following
-        confirmed: dict[str, Any] = {}
-        if self.confirm and not run.ended_early:
-            try:
-                confirmed = {"confirmed": _confirmed(job, run.method), **job.ledger.record()}
-            except (KeyboardInterrupt, LostExecutorError) as stop:
-                run = _stopped(stop, run, job)
         provenance = {
             **run.provenance,
             "asked": {
@@ -217,7 +200,6 @@ class Auto(Method[TemperedRun]):
                 "options": {**asked, "seed": job.execution.seed},
             },
             "steps": steps,
-            **confirmed,
         }
         return replace(run, provenance=provenance)
 
@@ -232,7 +214,7 @@ class Auto(Method[TemperedRun]):
         )
 
 
-def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedBase | None) -> Job:
+def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedBase) -> Job:
     """The job as a method of its own, with its base where that is known."""
     return replace(
         job,
@@ -242,7 +224,7 @@ def _own(job: Job, method: Method[Any], draws: int, seeds: Seeds, start: FittedB
         engine=job.engine if method.by_nuts else None,
         seeds=seeds,
         fitted=start,
-        two_stages_tried=start is None or not start.given,
+        two_stages_tried=not start.given,
     )
 
 
@@ -408,25 +390,3 @@ def _next(done: _Step, why: str, start: FittedBase, first: int, room: float) -> 
     if longer < LEAST_LONGER:
         return None
     return _Step(done.method, int(longer * done.draws), why, done.start, again=True)
-
-
-def _confirmed(job: Job, method: str) -> dict[str, Any]:
-    """What a second method finds that shares the program, the data and nothing else."""
-    other = _OTHER[method]
-    draws = min(job.draws, other.default_draws)
-    seeds = job.seeds.within("confirm")
-    plan = replace(
-        job.plan, base=other.automatic_base(), recipe=None, log_zeta=None, target_se=None, thin=1
-    )
-    plan = plan if isinstance(job.plan.base, str) else replace(plan, base=job.plan.base)
-    found = dict(job.ledger.found)
-    job.ledger.found.pop("road", None)
-    run = other.run(_own(replace(job, plan=plan), other, draws, seeds, None))
-    job.ledger.found = found  # what the first search found
-    evidence = run.bare_evidence
-    return {
-        "method": other.name,
-        "log_z": evidence.log_z,
-        "std_error": evidence.std_error,
-        "failed": mendable(run.diagnostics),
-    }

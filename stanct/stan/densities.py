@@ -69,6 +69,8 @@ class Densities:
         The densities, in the order of the text.
     renamed
         Variables that are a parameter, or an element of one, by another name, with its name.
+    adders
+        Functions of the user's that call a density or add to the target, even indirectly.
     sums
         Variables that collect terms of the target, as `target` does. See `accumulators`.
     increments, jacobians
@@ -87,8 +89,7 @@ class Densities:
         self.shapes = Shapes(program.syntax)
         self.parameters = frozenset(program.parameter_names)
         self._functions = program.functions
-        # Functions of the user's that call a density or add to the target, even indirectly.
-        self._adders = program.calling(self._adds)
+        self.adders = program.calling(self._adds)
         self._closures: dict[str, frozenset[str]] = {}
         every = program.statements(*(program.blocks.keys() - {"functions"}))
         self._variables = frozenset[str]().union(*map(self.syntax.declared, every))
@@ -256,7 +257,7 @@ class Densities:
     def has_density(self, tokens: Range) -> bool:
         """Return whether an expression contains the log of a density or of a probability."""
         for name, arguments in self.calls(tokens):
-            if is_log_density(name) or name == "target" or name in self._adders:
+            if is_log_density(name) or name == "target" or name in self.adders:
                 return True
             if name.startswith("reduce_sum") or name.startswith("hmm_"):
                 return True
@@ -383,7 +384,7 @@ class Densities:
         """Return whether the densities in a user-defined density are of its first argument only."""
         others = {self.syntax.word(token) for _, token in function.arguments[1:]}
         called = {name for name, _ in self.calls(function.body.tokens)}
-        if any(name in self._adders and not DENSITY.fullmatch(name) for name in called):
+        if any(name in self.adders and not DENSITY.fullmatch(name) for name in called):
             return False
         return not others & self.program.variates_in(
             function, lambda name: DENSITY.fullmatch(name) is not None
@@ -392,7 +393,7 @@ class Densities:
     def _opaque_calls(self, tokens: Range) -> None:
         """Mark the parameters passed to user-defined functions that may contain a prior."""
         for name, arguments in self.calls(tokens):
-            if not is_log_density(name) and name in self._adders:
+            if not is_log_density(name) and name in self.adders:
                 self.by_hand |= self.roots_in(arguments)
                 self.used |= self.by_hand
 

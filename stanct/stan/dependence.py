@@ -41,7 +41,8 @@ _FIRST_NAMES = """
 """
 _SIZES, _FIRST = frozenset(_SIZE_NAMES.split()), frozenset(_FIRST_NAMES.split())
 _DENSITY = re.compile(r"\w+_(?:lu?p[dm]f|lc?cdf)")
-_ANNOTATION = re.compile(r"//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
+# One between backticks is mentioned, as in the heads of generated programs.
+_ANNOTATION = re.compile(r"(?<!`)//[ \t]*stanct[ \t]*:[ \t]*(?P<part>[^\r\n]*)")
 _HOLDS = "density"
 # Mapping from the name of each variable that a statement sees to its number.
 Numbering = dict[str, int]
@@ -75,7 +76,7 @@ class Dependence:
     """
 
     def __init__(self, program: Program) -> None:
-        self._program, self._syntax = program, program.syntax
+        self.program, self._syntax = program, program.syntax
         self._count = 0
         self._data: set[int] = set()
         # Data that are one number each, of which it cannot be told whether they are observations.
@@ -129,21 +130,31 @@ class Dependence:
         return any(term.part == "likelihood" for terms in self._parts.values() for term in terms)
 
     @property
+    def tells_apart(self) -> bool:
+        """Whether it is certain which terms are prior, because all others are densities of data.
+
+        That of a Boltzmann machine is no posterior, and has no prior.
+        """
+        return not (self.by_hand or self.mixed)
+
+    @property
     def likelihood_call(self) -> int | None:
         """Token of the first call of an `_lp` function that adds likelihood, or None."""
         return next((token for token, part in self._calls if part == "likelihood"), None)
+
+    @property
+    def uncovered(self) -> frozenset[str]:
+        """The parameters that are the variate of no prior term."""
+        covered = {self._parameters[root] for root in self._covered}
+        return frozenset(self.program.parameter_types) - covered
 
     def without_prior(self) -> list[str]:
         """Return the parameters of unbounded support that are the variate of no prior term.
 
         An empty list is necessary for a proper prior, but not sufficient.
         """
-        covered = {self._parameters[root] for root in self._covered}
-        return [
-            name
-            for name, spec in self._program.parameter_types.items()
-            if name not in covered and not is_compact(spec)
-        ]
+        types = self.program.parameter_types.items()
+        return [name for name, spec in types if name in self.uncovered and not is_compact(spec)]
 
     # Data flow
 
@@ -296,7 +307,7 @@ class Dependence:
             parameters = values & self._parameters.keys()
         if values & self._data:
             part = "likelihood"
-            users = set(self._syntax.words(whole)) & self._program.functions.keys()
+            users = set(self._syntax.words(whole)) & self.program.functions.keys()
             told = not (users or values & self._data <= self._numbers)
             if parameters and not density and annotated is None and not told:
                 self.unattributed.append(whole.first)
@@ -323,10 +334,10 @@ class Dependence:
         for token in range(*tokens):
             if token + 1 not in syntax.partner:
                 continue
-            for function in self._program.functions.get(syntax.word(token), ()):
+            for function in self.program.functions.get(syntax.word(token), ()):
                 given = syntax.arguments(syntax.inside(token + 1))
                 for (_, name), argument in zip(function.arguments, given, strict=False):
-                    if syntax.word(name) in self._program.variates_in(function, _is_density):
+                    if syntax.word(name) in self.program.variates_in(function, _is_density):
                         found |= self._reaches(self._names(argument, scope))
         return found
 

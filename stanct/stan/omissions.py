@@ -20,6 +20,7 @@ from stanct.stan.arithmetic import Known
 from stanct.stan.branches import taken
 from stanct.stan.by_hand import ByHand
 from stanct.stan.densities import Densities, Density, one_line
+from stanct.stan.dependence import Dependence
 from stanct.stan.half_priors import HalfPriors, cuts_off
 from stanct.stan.nodes import Call, Declare, Range, TypeSpec
 from stanct.stan.omission import Kind, Omission, differences
@@ -78,6 +79,10 @@ class _Finder:
         by_hand = [*self.densities.increments, *self.densities.jacobians]
         self._by_hand = self.densities.roots_in(*(one.value for one in by_hand))
         self._made = set[str]()
+        # Parameters that only the likelihood has by hand, as the weights of a mixture.
+        dependence = Dependence(program)
+        told = dependence.tells_apart and dependence.has_likelihood and not self.densities.adders
+        self._likely = dependence.uncovered if told else frozenset[str]()
         halves = HalfPriors(self.densities)
         self._own = halves.with_own()
         self._halves = [
@@ -123,7 +128,8 @@ class _Finder:
 
     def _is_flat(self, name: str) -> bool:
         seen = self.densities
-        return name not in seen.in_variates | seen.by_hand | seen.in_bounds
+        by_hand = seen.by_hand - self._likely
+        return name not in seen.in_variates | by_hand | seen.in_bounds
 
     def _line(self, tokens: Range) -> int:
         return self.syntax.source.place(self.syntax.start(tokens.first)).line

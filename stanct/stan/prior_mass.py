@@ -29,20 +29,20 @@ def corrections(program: Program) -> tuple[str, ...] | None:
         return ()
     found = omissions(program)
     missing = [one for one in found if one.correction is None and one.value != 0]
-    if untold(program, found) or any(one.kind != "missing_constant" for one in missing):
+    if untold(Dependence(program), found) or any(one.kind != "missing_constant" for one in missing):
         return None
     return tuple(one.correction for one in found if one.correction is not None)
 
 
-def untold(program: Program, found: Sequence[Omission]) -> tuple[Omission, ...]:
+def untold(dependence: Dependence, found: Sequence[Omission]) -> tuple[Omission, ...]:
     """Those of a program's omissions that leave the mass of the prior unknown.
 
     What the likelihood adds by hand is none of them.
     """
-    doubts = [one for one in found if one.kind == "missing_constant"]
+    doubts, program = [one for one in found if one.kind == "missing_constant"], dependence.program
     if not doubts or program.ends is not None:
         return ()
-    dependence, syntax = Dependence(program), program.syntax
+    syntax = program.syntax
     by_hand, likely = set[tuple[int, str]](), set[tuple[int, str]]()
     sums = set(accumulators(program))
     for statement in program.statements("transformed parameters", "model"):
@@ -61,15 +61,6 @@ def untold(program: Program, found: Sequence[Omission]) -> tuple[Omission, ...]:
         return place in by_hand or (place not in likely and total not in {"target", *sums})
 
     return tuple(one for one in doubts if of_prior(one))
-
-
-def is_told_apart(program: Program) -> bool:
-    """Whether it is certain which terms are the prior's, because all others are densities of data.
-
-    That of a Boltzmann machine is no posterior, and has no prior.
-    """
-    dependence = Dependence(program)
-    return not (dependence.by_hand or dependence.mixed)
 
 
 def measuring(program: Program, expressions: tuple[str, ...]) -> str:
