@@ -22,6 +22,7 @@ from stanct.bases.fits import FittedBase
 from stanct.bases.known import Survey
 from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import effort_of
+from stanct.bases.pilots import SHALLOW
 from stanct.bases.recipes import AUTO, RECIPES
 from stanct.bases.score import SCORED, Score
 from stanct.common.arrays import log_sum_exp
@@ -151,12 +152,14 @@ class Auto(Method[TemperedRun]):
             if job.plan.target_se is None:
                 enough = Enough(self.enough_se, self.enough_draws)
                 job = replace(job, plan=replace(job.plan, enough=enough))
-        if endless_early(job.target, start.points, job.ledger):
+        if is_endless := endless_early(job.target, start.points, job.ledger):
             few = min(job.draws, FEW)
             job = replace(job, plan=replace(job.plan, draws=few, target_se=None, enough=None))
         with named_endless(job.ledger):
             refuse_huge(job.target, start.base)
         step = _choice(job, start)
+        if is_endless and isinstance(step.method, Joint):
+            step = step._replace(method=replace(step.method, max_depth=SHALLOW))
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
         while True:
