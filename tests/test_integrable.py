@@ -584,6 +584,28 @@ def test_the_default_names_separation_and_asks_for_priors_alone(seed: int) -> No
     assert "longer chains" not in page
 
 
+FLAT = "parameters { vector[3] b; vector[COUNT] f; } model { b ~ std_normal(); }"
+TURNED = """
+data { vector[6] w; }
+parameters { vector[6] b; }
+model { b - w * dot_product(w, b) ~ std_normal(); PRIOR }
+"""
+WEIGHTS = {"w": (np.array([1, -2, 3, 1, 5, -3]) / 7).tolist()}
+
+
+@pytest.mark.parametrize(
+    ("source", "data"),
+    [
+        (FLAT.replace("COUNT", "5"), {}),
+        pytest.param(FLAT.replace("COUNT", "50"), {}, marks=LONG),
+        pytest.param(TURNED.replace("PRIOR", ""), WEIGHTS, marks=LONG),
+    ],
+)
+def test_flat_directions_are_told_before_chains_are_lost_on_them(source: str, data: Any) -> None:
+    run: Any = stanct.temper(source).sample(data, seed=1, progress=False, engine="embedded")
+    assert "improper" in run.warnings and run.gradients < 500_000
+
+
 @LONG
 @pytest.mark.parametrize("prior", ["target += -log(tau);", "tau ~ cauchy(0, 5);"])
 def test_the_default_says_that_a_hierarchy_is_improper_and_stops(prior: str) -> None:

@@ -157,9 +157,7 @@ class Auto(Method[TemperedRun]):
             job = replace(job, plan=replace(job.plan, draws=few, target_se=None, enough=None))
         with named_endless(job.ledger):
             refuse_huge(job.target, start.base)
-        step = _choice(job, start)
-        if is_endless and isinstance(step.method, Joint):
-            step = step._replace(method=replace(step.method, max_depth=SHALLOW))
+        step = _shallow(_choice(job, start), start) if is_endless else _choice(job, start)
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
         while True:
@@ -298,6 +296,18 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     how = f"{'far from' if far else 'near'} the density"
     why = f"{_shape(start)} is {how}: δ varies by ± {float(f'{score.width:.2g}'):g}, {seen}"
     return _Step(_LADDER if far else _JOINT, job.draws, why)
+
+
+def _shallow(step: _Step, start: FittedBase) -> _Step:
+    """The step where the integral has no end: nothing follows from its draws, and trajectories
+    along flat directions turn nowhere.
+    """
+    if step.method not in (_JOINT, _LADDER):
+        return step
+    base, method = start.base, replace(_JOINT, max_depth=SHALLOW)
+    if isinstance(base, MixtureBase | ProductBase | GridsBase):
+        start = replace(start, base=base.whitening)
+    return step._replace(method=method, because="the integral has no end", start=start)
 
 
 def _shape(start: FittedBase) -> str:
