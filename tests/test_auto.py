@@ -19,7 +19,8 @@ import stanct
 from stanct.bases import loop, modes
 from stanct.bases.fits import FittedBase
 from stanct.bases.local import LocalFit
-from stanct.bases.loop import Recipe
+from stanct.bases.loop import Purse, Recipe
+from stanct.bases.pilots import Piloted
 from stanct.bases.search import Search
 from stanct.estimates.modes import mode_columns, mode_shares
 from stanct.estimates.path import Evidence
@@ -368,8 +369,36 @@ def test_modes_beyond_the_pilots_count_by_their_mass(
     pilot = LocalFit(np.zeros(3), np.eye(3), 0.0, noise)
     near = LocalFit(np.ones(3), 0.01 * np.eye(3), 0.0, 1 + 0.1 * noise)
     far = LocalFit(np.full(3, 9.0), np.eye(3), log_evidence, 9 + noise)
-    assert modes._outside([near, far], [pilot]) == pytest.approx(outside, abs=1e-3)
-    assert modes._outside([near, far], [pilot, far]) == 0
+    for few in (True, False):
+        assert modes._outside([near, far], [pilot], few=few) == pytest.approx(outside, abs=1e-3)
+        assert modes._outside([near, far], [pilot, far], few=few) == 0
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_known_mode_that_pilots_left_is_a_part(
+    stays: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is piloted again, and where chains leave it again, its curvature is the part."""
+    noise = rng.standard_normal((400, 3))
+    best, wide = (LocalFit(np.zeros(3), s * np.eye(3), 0.0, s**0.5 * noise) for s in (1.0, 40.0))
+    lost = LocalFit(np.full(3, 9.0), np.eye(3), -3.0, 9 + noise)
+    started = []
+
+    def again(_target: Any, fits: list[LocalFit], **_: Any) -> Piloted:
+        started.extend(fits)
+        return Piloted((replace(lost, log_evidence=-2.9) if stays else best,), 500, 100)
+
+    monkeypatch.setattr(modes, "piloted", again)
+    looked = Search((best, wide, lost), (5, 5, 2), 120, 0, 0.0, 10.0, 0, dimension=3)
+    density = SimpleNamespace(dimension=3, log_densities=lambda x: np.zeros(len(x)))
+    state: Any = SimpleNamespace(
+        target=SimpleNamespace(density=density), search=looked, near=(), purse=Purse(3e6), rng=rng,
+        nuts=None, seeds=SimpleNamespace(more_pilots=np.random.SeedSequence(1)),
+    )  # fmt: skip
+    found = modes.Pilots().with_the_rest(state, Piloted((best,), 2000, 100))
+    assert [fit.log_evidence for fit in started] == [-3.0]  # a curvature that is too flat asks none
+    assert [fit.log_evidence for fit in found.fits] == [0.0, -2.9 if stays else -3.0]
+    assert (found.gradients, found.evaluations) == (2500, 200)
 
 
 @pytest.mark.parametrize(("dimension", "unseen"), [(13, 0.75), (13, 0.01), (12, 0.75)])

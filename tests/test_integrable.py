@@ -9,6 +9,7 @@ import pytest
 from conftest import LONG, target_of
 
 import stanct
+from stanct.common.errors import SamplingError
 from stanct.runs.verdicts import failures
 from stanct.samplers._beyond import endless_along
 from stanct.targets.integrable import Endless, _has_no_end, endless, logarithms, logits
@@ -583,6 +584,33 @@ def test_the_default_names_separation_and_asks_for_priors_alone(seed: int) -> No
     page = str(run.report())
     assert "log Z does not exist" in page and "Posterior summary" not in page
     assert "longer chains" not in page
+
+
+FLAT = "parameters { vector[3] b; vector[COUNT] f; } model { b ~ std_normal(); }"
+TURNED = """
+data { vector[6] w; }
+parameters { vector[6] b; }
+model { b - w * dot_product(w, b) ~ std_normal(); }
+"""
+WEIGHTS = {"w": (np.array([1, -2, 3, 1, 5, -3]) / 7).tolist()}
+
+
+@pytest.mark.parametrize(
+    ("source", "data"),
+    [
+        (FLAT.replace("COUNT", "5"), {}),
+        pytest.param(FLAT.replace("COUNT", "50"), {}, marks=LONG),
+    ],
+)
+def test_flat_directions_are_told_before_chains_are_lost_on_them(source: str, data: Any) -> None:
+    run: Any = stanct.temper(source).sample(data, seed=1, progress=False, engine="embedded")
+    assert "improper" in run.warnings and run.gradients < 500_000
+
+
+@LONG
+def test_a_flat_direction_that_is_no_axis_is_told_even_where_no_base_fits() -> None:
+    with pytest.raises(SamplingError, match=r"does not fall off along b\[1\].* has no end"):
+        stanct.temper(TURNED).sample(WEIGHTS, seed=1, progress=False, engine="embedded")
 
 
 @LONG

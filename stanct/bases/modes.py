@@ -8,7 +8,7 @@ pilot chains measure what curvature cannot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -29,17 +29,19 @@ from stanct.bases.local import (
 from stanct.bases.loop import Maker, Proposal, State
 from stanct.bases.pilots import (
     FAINT,
+    SHALLOW,
     Piloted,
     annealed,
     measured,
     most_pilots,
     needless,
     piloted,
+    without_end,
 )
 from stanct.bases.search import FEW, UNSEEN, Search, search
 from stanct.bases.starts import STARTS, approximations, attempts, fitted, laplace_fits, reach_of
 from stanct.bases.variational import variational_fits
-from stanct.common.arrays import Array
+from stanct.common.arrays import Array, log_sum_exp
 from stanct.common.errors import EngineError, StanctError, counted
 from stanct.common.settings import Flag, Real, Whole
 from stanct.engines import embedded
@@ -234,7 +236,7 @@ class Pilots(Maker):
             # Without a search, the ends of Pathfinder must tell how likely further modes are.
             once = sum(len(group) == 1 for group in distinct_modes(state.approximate))
             unseen = once / len(state.approximate)
-        fits, further = near, Piloted(())
+        fits, further, gradients, evaluations = near, Piloted(()), 0, 0
         if state.failure or (target.by_cmdstan and (others or not near)):
             # No Pathfinder, and no pilots, which the embedded engine runs.
             try:
@@ -246,6 +248,12 @@ class Pilots(Maker):
                 raise state.failure or cause from None
             fits = [*further.fits]
         elif wanted := _for_pilots(state):
+            # Only a mode that curves in all directions is surely proper.
+            if all(map(is_flat, state.search.fits)):
+                lines = without_end(target, wanted)
+                gradients, evaluations = lines.gradients, lines.evaluations
+                depth = SHALLOW if lines.along else state.nuts.max_depth
+                state = replace(state, nuts=replace(state.nuts, max_depth=depth))
             further = piloted(
                 target, wanted, chains=state.chains,
                 seeds=(state.seeds.pilots, state.seeds.more_pilots), rng=state.rng,
@@ -259,8 +267,8 @@ class Pilots(Maker):
         points = [one.points[:: max(len(one.points) // self.kept, 1)] for one in modes.fits]
         return Proposal(
             known={"modes": modes, "points": np.concatenate(points)},
-            gradients=further.gradients,
-            evaluations=further.evaluations,
+            gradients=gradients + further.gradients,
+            evaluations=evaluations + further.evaluations,
             made=len(further.fits),
             said=f"{counted(len(modes.fits), 'mode')} in all",
         )
@@ -269,13 +277,11 @@ class Pilots(Maker):
         """Pilots of the modes that the first ones left out too, if the purse pays for all."""
         most = most_pilots(state.target.density.dimension)
         fits = [*state.near, *first.fits]
-        rest = [
-            inside(fit, state.target.density)
-            for fit in _heavy(state.search.fits, fits)
-            if not is_flat(fit) and not any(encloses(one, fit) for one in fits)
-        ]
+        known, few = _heavy(state.search.fits, fits), len(state.search.fits) <= most
+        left_out = _left_out(known, fits, few=few)
+        rest = [inside(fit, state.target.density) for fit in left_out if not is_flat(fit)]
         price = len(rest) * first.gradients / most
-        if len(state.search.fits) <= most or price > state.purse.may_spend(self.share):
+        if not rest or price > state.purse.may_spend(self.share):
             return first
         found, gradients, evaluations = [*first.fits], first.gradients, first.evaluations
         parts = [rest[begin : begin + most] for begin in range(0, len(rest), most)]
@@ -286,6 +292,9 @@ class Pilots(Maker):
             )  # fmt: skip
             found += [one for one in more.fits if not any(explains(n, one) for n in found)]
             gradients, evaluations = gradients + more.gradients, evaluations + more.evaluations
+        if few:  # chains left these, whose curvature says where they are
+            still = {id(fit) for fit in _left_out(known, [*state.near, *found], few=True)}
+            found += [one for fit, one in zip(left_out, rest, strict=True) if id(fit) in still]
         return Piloted(tuple(found), gradients, evaluations)
 
     def that_count(
@@ -323,9 +332,9 @@ class Pilots(Maker):
         likely = likely and not looked.has_thousands
         heavy = _heavy(looked.fits, fits)
         # Of dozens, a share that ascents may have missed counts as one that no fit holds.
-        all_measured = len(heavy) <= most_pilots(dimension) or (
-            max(_outside(heavy, fits), unseen) < self.left_out
-        )
+        few = len(heavy) <= most_pilots(dimension)
+        left_out = max(_outside(heavy, fits, few=few), 0.0 if few else unseen)
+        all_measured = left_out < self.left_out
         peaks = (
             fit
             for fit, _ in known
@@ -424,15 +433,28 @@ def _heavy(known: Sequence[LocalFit], fits: Sequence[LocalFit]) -> list[LocalFit
     return [fit for fit in known if fit.log_evidence > floor]
 
 
-def _outside(known: Sequence[LocalFit], fits: Sequence[LocalFit]) -> float:
-    """Share of the mass of known modes, by their curvature, that no fit of a pilot encloses.
-
-    Where a chain moves between modes, one fit encloses many.
+def _left_out(
+    known: Sequence[LocalFit], fits: Sequence[LocalFit], *, few: bool
+) -> list[LocalFit]:  # fmt: skip
+    """Known modes that no fit of a pilot encloses. Where a chain moves between modes, one fit
+    encloses many. Of few, one that is but wider than the fit in its place is measured, and so are
+    those on a ridge.
     """
-    left_out = [not any(encloses(one, fit) for one in fits) for fit in known]
-    log_mass = np.array([fit.log_evidence for fit in known])
-    mass = np.exp(log_mass - log_mass.max())
-    return float(mass[left_out].sum() / mass.sum())
+    alone = [fit for fit in known if not any(encloses(one, fit) for one in fits)]
+    return [fit for fit in alone if not few or _is_apart(fit, fits)]
+
+
+def _is_apart(fit: LocalFit, others: Sequence[LocalFit]) -> bool:
+    return not is_flat(fit) and all(len(distinct_modes([fit, one])) > 1 for one in others)
+
+
+def _outside(known: Sequence[LocalFit], fits: Sequence[LocalFit], *, few: bool) -> float:
+    """Share of the mass of known modes, by their curvature, that no fit of a pilot holds."""
+    left_out = [fit.log_evidence for fit in _left_out(known, fits, few=few)]
+    if not left_out:
+        return 0.0
+    whole = log_sum_exp(np.array([fit.log_evidence for fit in known]))
+    return float(np.exp(log_sum_exp(np.array(left_out)) - whole))
 
 
 def _around(place: Array, fits: list[LocalFit]) -> LocalFit:

@@ -24,11 +24,15 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.path.bridge import bridge_log_z
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
+from stanct.targets.integrable import Endless, endless, held_places, logarithms
 from stanct.targets.program_target import ProgramTarget
 
 WARMUP, DRAWS = 300, 300
 # The most modes that get a pilot each: many where a pilot costs little.
 MOST_PILOTS, MOST_IN_FEW_DIMENSIONS, FEW = 8, 32, 5
+# Where lines tell that a density has no end, trees of pilots are no deeper: along a flat direction
+# they turn nowhere.
+SHALLOW = 5
 # A mode this many nats below the best is ignored. By the fits' bounds, it gets no pilot while those
 # of the best modes agree. By the pilots' own evidences, it is dropped. A pilot that drifts along a
 # ridge, or into a neck where coordinates are rounding noise, would otherwise widen the base by tens
@@ -154,6 +158,17 @@ def needless(
     if max(fit.log_evidence, float(log_density.max())) < low:
         return True
     return bool(near) and not unexplained(log_density, log_mass(near, fit.points)).any()
+
+
+def without_end(target: ProgramTarget, fits: Sequence[LocalFit]) -> Endless:
+    """What lines through points of fits tell of mass without an end."""
+    density, names = target.density, target.density.unconstrained_names
+    points = np.concatenate([fit.points for fit in fits])
+    points = points[np.isfinite(density.log_densities(points))]
+    return endless(
+        density, names, points, np.zeros(len(points)), logs=logarithms(target.program, names),
+        held=held_places(target.program, names),
+    )  # fmt: skip
 
 
 def most_pilots(dimension: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -17,9 +17,7 @@ from stanct.engines.embedded import DrawBlock
 from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.stan.densities import Densities
-from stanct.stan.held import held
-from stanct.targets.integrable import endless, logarithms, logits
+from stanct.targets.integrable import endless, held_places, logarithms, logits
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
@@ -52,7 +50,7 @@ def endless_along(
 ) -> list[str]:
     """Names of coordinates along which draws x, shape (n, D), tell that the mass has no end."""
     density, names = target.density, target.density.unconstrained_names
-    logs, held = logarithms(target.program, names), _held(target)
+    logs, held = logarithms(target.program, names), held_places(target.program, names)
     found = endless(density, names, x, log_weights, logs=logs, held=held, by_gradients=by_gradients)
     ledger.gradients += found.gradients
     ledger.evaluations += found.evaluations
@@ -64,10 +62,10 @@ def endless_along(
     scales = logarithms(users.program, names)
     bounded = logits(users.program, names)
     without = {name for one in users.omissions if one.improper for name in one.parameters}
-    free = _places(names, without)
+    free = [place for place, name in enumerate(names) if name.partition(".")[0] in without]
     flat = [place for place in free if place not in (*scales, *bounded)]
     gradients = density.log_density_gradients
-    kinds = Kinds(bounded, flat, free, _held(users))
+    kinds = Kinds(bounded, flat, free, held_places(users.program, names))
     along, spent = endless_scales(gradients, inside, scales, kinds)
     ledger.gradients += spent
     if not along:
@@ -77,15 +75,6 @@ def endless_along(
         along, spent = endless_beside_one(gradients, inside, scales, list(vectors.values()))
         ledger.gradients += spent
     return [names[place] for place in along]
-
-
-def _held(target: ProgramTarget) -> list[int]:
-    """The coordinates of parameters with a proper prior of their own."""
-    return _places(target.density.unconstrained_names, held(Densities(target.program)))
-
-
-def _places(names: Sequence[str], parameters: Collection[str]) -> list[int]:
-    return [place for place, name in enumerate(names) if name.partition(".")[0] in parameters]
 
 
 def _as_written(target: ProgramTarget, x: Array) -> tuple[ProgramTarget, Array]:

@@ -22,6 +22,7 @@ from stanct.bases.fits import FittedBase
 from stanct.bases.known import Survey
 from stanct.bases.local import MOST_DENSE
 from stanct.bases.loop import effort_of
+from stanct.bases.pilots import SHALLOW
 from stanct.bases.recipes import AUTO, RECIPES
 from stanct.bases.score import SCORED, Score
 from stanct.common.arrays import log_sum_exp
@@ -140,12 +141,12 @@ class Auto(Method[TemperedRun]):
             if job.plan.target_se is None:
                 enough = Enough(self.enough_se, self.enough_draws)
                 job = replace(job, plan=replace(job.plan, enough=enough))
-        if endless_early(job.target, start.points, job.ledger):
+        if is_endless := endless_early(job.target, start.points, job.ledger):
             few = min(job.draws, FEW)
             job = replace(job, plan=replace(job.plan, draws=few, target_se=None, enough=None))
         with named_endless(job.ledger):
             refuse_huge(job.target, start.base)
-        step = _choice(job, start)
+        step = _shallow(_choice(job, start), start) if is_endless else _choice(job, start)
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
         while True:
@@ -277,6 +278,18 @@ def _choice(job: Job, start: FittedBase) -> _Step:
     how = f"{'far from' if far else 'near'} the density"
     why = f"{_shape(start)} is {how}: δ varies by ± {float(f'{score.width:.2g}'):g}, {seen}"
     return _Step(_LADDER if far else _JOINT, job.draws, why)
+
+
+def _shallow(step: _Step, start: FittedBase) -> _Step:
+    """The step where the integral has no end: nothing follows from its draws, and trajectories
+    along flat directions turn nowhere.
+    """
+    if step.method not in (_JOINT, _LADDER):
+        return step
+    base, method = start.base, replace(_JOINT, max_depth=SHALLOW)
+    if isinstance(base, MixtureBase | ProductBase | GridsBase):
+        start = replace(start, base=base.whitening)
+    return step._replace(method=method, because="the integral has no end", start=start)
 
 
 def _shape(start: FittedBase) -> str:

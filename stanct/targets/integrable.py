@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stanct.common.arrays import Array
+from stanct.stan.densities import Densities
+from stanct.stan.held import held as held_by_priors
 from stanct.stan.program import Program
 from stanct.targets.density import Density
 
@@ -89,6 +91,12 @@ def logits(program: Program, names: Sequence[str]) -> list[int]:
     """Places of coordinates that are logits, of parameters with two bounds."""
     both = {one.name for one in program.parameters if one.constraints.keys() == {"lower", "upper"}}
     return [place for place, name in enumerate(names) if name.partition(".")[0] in both]
+
+
+def held_places(program: Program, names: Sequence[str]) -> list[int]:
+    """Places of coordinates of parameters with a proper prior of their own."""
+    own = held_by_priors(Densities(program))
+    return [place for place, name in enumerate(names) if name.partition(".")[0] in own]
 
 
 class Endless(NamedTuple):
