@@ -113,6 +113,50 @@ def test_lines_that_grow_are_broken_where_stanc_breaks_them() -> None:
     assert "0.125), scale); ct_log_likelihood += logistic_lpdf(y | 0, 1);\n" in code
 
 
+SHIFTED = """
+functions {
+  real shifted_lognormal_lpdf(real y, real mu, real sigma, real shift) {
+    return lognormal_lpdf(y - shift | mu, sigma);
+  }
+}
+data {
+  int<lower=0> N;
+  vector[N] time;
+  vector[N] x;
+}
+parameters {
+  tuple(real, real<lower=0>) line;
+  real<lower=0> sigma;
+  real<lower=-1, upper=0> shift;
+}
+model {
+  line.1 ~ normal(0, 1);
+  line.2 ~ normal(0, 1) T[0, ];
+  sigma ~ exponential(1);
+  for (n in 1 : N) {
+    time[n] ~ shifted_lognormal(line.1 + line.2 * x[n], sigma, shift);
+  }
+}
+"""
+
+
+@pytest.mark.cmdstan
+@pytest.mark.parametrize("kind", KINDS)
+def test_arguments_of_a_long_name_hang(kind: str, cmdstan_home: Home, tmp_path: Path) -> None:
+    """stanc aligns arguments with a parenthesis behind 16 characters at most."""
+    code = generate(Program.from_source(SHIFTED), kind)
+    assert lines_of(told_by_stanc(cmdstan_home, tmp_path, code, FORMAT)) == lines_of(code)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_member_of_a_tuple_has_a_type(kind: str) -> None:
+    """Its truncation is that of a scalar, by the bound with which it is declared."""
+    code = generate(Program.from_source(SHIFTED), kind)
+    assert "+= -normal_lccdf(0 | 0, 1);" in code
+    assert "length" not in code
+    assert "line.2 <" not in code
+
+
 FORMAT = "--auto-format"
 
 

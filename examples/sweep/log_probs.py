@@ -6,7 +6,7 @@ engine from the density program. A compilation costs most by what is common to a
 several are compiled to one executable, without optimisation; a variable of the environment chooses
 the program. It needs a CmdStan by `stanct install-cmdstan`.
 
-    python examples/sweep/log_probs.py FOLDER [--kind joint] [--first 50] [--points 20]
+    python examples/sweep/log_probs.py FOLDER [--kind joint] [--after 30] [--first 20]
 """
 
 from __future__ import annotations
@@ -151,11 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", metavar="FOLDER", help="programs with data, or posteriordb")
     parser.add_argument("--kind", choices=KINDS, default="joint")
-    parser.add_argument("--first", type=int, default=50, help="end after so many programs")
+    parser.add_argument("--after", type=int, default=0, help="pass over so many programs")
+    parser.add_argument("--first", type=int, default=50, help="end after so many more")
     parser.add_argument("--points", type=int, default=20)
     options = parser.parse_args(arguments)
     engine, away = CmdStan.here(), list[float]()
-    found = islice(all_asked(options.folder, options.kind, options.points), options.first)
+    every = all_asked(options.folder, options.kind, options.points)
+    found = islice(every, options.after, options.after + options.first)
     while group := list(islice(found, TOGETHER)):
         with tempfile.TemporaryDirectory() as folder:
             made = Executable(engine, Path(folder), [one.recipe.source for one in group])

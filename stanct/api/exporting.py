@@ -16,6 +16,7 @@ import numpy as np
 
 from stanct.api.extending import target_of
 from stanct.api.sampling import sample
+from stanct.bases.fits import UNIFORM
 from stanct.common.drafts import write_whole
 from stanct.common.errors import StanctError
 from stanct.common.names import KINDS
@@ -183,7 +184,7 @@ def _from_base(target: ProgramTarget, kind: str, fit: _Fit, copies: int) -> Expo
     fitted, seeds = _fitted(target, fit), fit.seeds
     target, base = _form_of(target, fitted), fitted.base.dense()
     course = fitted.estimator.course(beta_grid(101))
-    bias = course.coarse_bias() if kind == "joint" else prior_by_speed(course)
+    bias = course.bias(UNIFORM) if kind == "joint" else prior_by_speed(course)
     program, shapes = generated_program(target, base, bias, copies)
     rng = seeds.stream("starts")
     if kind == "joint":

@@ -47,6 +47,7 @@ def make_local(rewriter: Rewriter, writer: ParameterWriter) -> list[str]:
         if checks or spec.constraints or plain.split("[")[0] != spec.base:
             rewriter.edits.append(rewriter.retyped(spec.base_range, plain))
         lines += checks
+    rewriter.functions |= writer.functions
     return lines
 
 

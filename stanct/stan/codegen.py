@@ -14,7 +14,7 @@ from stanct.common.names import KINDS
 from stanct.common.settings import listing
 from stanct.stan.prior_likelihood import prior_likelihood, weighted
 from stanct.stan.program import Program
-from stanct.stan.render import library, render
+from stanct.stan.render import folded, library, render
 from stanct.stan.rewrite import Edit, Rewriter
 from stanct.stan.shapes import Shapes
 from stanct.stan.whitened import extended_hamiltonian, joint, pseudo_extended
@@ -120,10 +120,16 @@ def _density(program: Program, prefix: str) -> str:
     functions = program.blocks.get("functions")
     if helpers and functions:
         place = program.syntax.tokens[functions.opening].end
-        rewriter.edits.append(Edit(place, place, "\n" + helpers))
+        rewriter.edits.append(Edit(place, place, f"\n{helpers}\n"))
         helpers = ""
+    own = set(program.expanded.split("\n"))
+    lines = [
+        part
+        for line in rewriter.text().strip("\n").split("\n")
+        for part in ([line] if line in own else folded(line))
+    ]
     return render(
-        "density.stan.jinja", program, prefix, library=helpers, code=rewriter.text().rstrip()
+        "density.stan.jinja", program, prefix, library=helpers, code="\n".join(lines).rstrip()
     )
 
 

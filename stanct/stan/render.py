@@ -17,7 +17,8 @@ from stanct.stan.program import Program
 from stanct.stan.rewrite import Rewriter
 
 # What adds a density to a sum.
-_ADDED = re.compile(r"(\s*\w+ \+= \w+_lp[dm]f\()([^;]*)(\);)")
+_ADDED = re.compile(r"(\s*\w+ \+= (\w+_lp[dm]f)\()([^;]*)(\);)")
+_LONG_NAME = 17  # of a function whose arguments stanc does not align with its parenthesis
 _OUR_NAME = re.compile(r"\bct_(?=\w)")
 _FAMILY = re.compile(r"(_vectors?|_each)?(_lj)?$")
 _LIBRARY_CALL = re.compile(r"\bct_(\w+)\(")
@@ -102,7 +103,7 @@ def block_text(rewriter: Rewriter, name: str, indent: int = 2) -> str:
         margin = next((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), 0)
         lines[0] = " " * margin + lines[0].strip()
     lead = comment_before(program, name) if name != next(iter(program.blocks)) else ""
-    shifted = [part for line in _shifted(lines, indent) for part in _folded(line)]
+    shifted = [part for line in _shifted(lines, indent) for part in folded(line)]
     return "\n".join(_shifted(lead.split("\n"), indent) + shifted)
 
 
@@ -126,26 +127,24 @@ def _shifted(lines: list[str], indent: int) -> list[str]:
     return [" " * max(shift, 0) + line if line else line for line in lines]
 
 
-def _folded(line: str) -> list[str]:
+def folded(line: str) -> list[str]:
     """Break a call that is added to a sum, where it is longer than the lines of stanc's layout."""
     found = _ADDED.fullmatch(line)
     if len(line) <= WIDTH or found is None:
         return [line]
-    head, inside, behind = found.groups()
+    head, name, inside, behind = found.groups()
     depths = accumulate((c in "([{") - (c in ")]}") for c in inside)
     ends = [k + 1 for k, d in enumerate(depths) if d == 0 and inside[k : k + 2] in ("| ", ", ")]
     pieces = [inside[a:b].strip() for a, b in pairwise([0, *ends, len(inside)])]
-    for margin in (len(head), head.index("=") + 4):
-        lines = [head + pieces[0]]
-        for piece in pieces[1:]:
-            if len(lines[-1]) + 1 + len(piece) + 2 * (piece is pieces[-1]) <= WIDTH:
-                lines[-1] += f" {piece}"
-            else:
-                lines.append(" " * margin + piece)
-        lines[-1] += behind
-        if max(map(len, lines)) <= WIDTH:
-            return lines
-    return [line]
+    margin = len(head) if len(name) < _LONG_NAME else head.index("=") + 4
+    lines = [head + pieces[0]]
+    for piece in pieces[1:]:
+        if len(lines[-1]) + 1 + len(piece) + 2 * (piece is pieces[-1]) <= WIDTH:
+            lines[-1] += f" {piece}"
+        else:
+            lines.append(" " * margin + piece)
+    lines[-1] += behind
+    return lines if max(map(len, lines)) <= WIDTH else [line]
 
 
 def comment_before(program: Program, block_name: str) -> str:

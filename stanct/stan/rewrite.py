@@ -294,9 +294,11 @@ class Rewriter:
         if statement.distribution in TRUNCATED_ONLY:
             return False
         syntax = self._syntax
-        words = syntax.words(statement.variate)
-        spec = scope.get(words[0])
-        if spec is None or spec.base == "tuple" or words[1:2] not in ([], ["["]):
+        first, stop = statement.variate
+        if syntax.word(first) not in scope:
+            return False
+        spec, behind = self.shapes.variable(first, scope)
+        if spec.base == "tuple" or (behind < stop and syntax.word(behind) != "["):
             return False
         declared = {side: syntax.words(bound) for side, bound in spec.constraints.items()}
         bounds = {"lower": statement.lower, "upper": statement.upper}

@@ -208,7 +208,7 @@ class Shapes:
             shape = self._call(first, scope)
             after = syntax.partner[after] + 1
         elif kind == "name" and word in scope:
-            spec = scope[word]
+            spec, after = self.variable(first, scope)
             shape = None if spec.base == "tuple" else Shape(spec.rank, spec.base == "int")
         else:
             return None
@@ -221,6 +221,13 @@ class Shapes:
             else:
                 return None
         return shape
+
+    def variable(self, first: int, scope: Scope) -> tuple[TypeSpec, int]:
+        """The type of a variable, or of the member of a tuple, and the token behind its name."""
+        spec, after = scope[self._syntax.word(first)], first + 1
+        while spec.base == "tuple" and not spec.array and self._syntax.word(after)[:1] == ".":
+            spec, after = spec.elements[int(self._syntax.word(after)[1:]) - 1], after + 1
+        return spec, after
 
     def _literal(self, bracket: str, inside: Range, scope: Scope) -> Shape:
         """Return the shape of `[...]`, a row vector or a matrix, or of `{...}`, an array."""

@@ -39,7 +39,7 @@ def _one_copy(program: Program, prefix: str, template: str) -> str:
         program,
         prefix,
         **values,
-        tempering=library({"between_knots", "log_mass"}, prefix),
+        tempering=library(rewriter.functions | {"between_knots", "log_mass"}, prefix),
         parameters=block_text(rewriter, "parameters"),
         transformed_parameters=block_text(rewriter, "transformed parameters"),
         model=model_text(rewriter),
@@ -74,7 +74,7 @@ def pseudo_extended(
         program,
         prefix,
         **values,
-        tempering=library(tempering, prefix),
+        tempering=library(rewriter.functions | tempering, prefix),
         fixed=fixed,
         powers=powers,
         parameters=block_text(rewriter, "parameters", 4),
@@ -119,7 +119,7 @@ def _common(rewriter: Rewriter, writer: ParameterWriter) -> dict[str, object]:
             rewriter.edits.append(rewriter.retyped(spec.base_range, plain))
     return {
         "whitened": True,
-        "transforms": library(rewriter.functions | writer.functions, prefix),
+        "transforms": library(writer.functions - rewriter.functions, prefix),
         "functions": block_text(rewriter, "functions"),
         "data": block_text(rewriter, "data"),
         "transformed_data": block_text(rewriter, "transformed data"),

@@ -21,8 +21,6 @@
 
 // Transformed parameters that Stan checks against their constraints.
 functions {
-  // From unconstrained y; _lj is the log absolute Jacobian determinant.
-
   // whether all of an array of vectors keeps to its bounds, seen by one test;
   // the copy is made here because stanc's optimiser copies what functions return
   int ct_all_between(array[] vector x, real lb, real ub) {
@@ -40,6 +38,20 @@ functions {
       return 0;
     }
     return max(all) <= ub;
+  }
+
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
+  // the value at a place in [0, 1] of a function that is linear between knots
+  real ct_between_knots(real at, vector knots, vector values) {
+    int K = rows(knots) - 1;
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // whether every element keeps to its bound; false for NaN
@@ -65,20 +77,6 @@ functions {
       return 0;
     }
     return min(x) >= 0;
-  }
-
-  // the differences of neighbours
-  vector ct_steps(vector x) {
-    int K = rows(x) - 1;
-    return tail(x, K) - head(x, K);
-  }
-
-  // the value at a place in [0, 1] of a function that is linear between knots
-  real ct_between_knots(real at, vector knots, vector values) {
-    int K = rows(knots) - 1;
-    return values[1]
-           + dot_product(ct_steps(values) ./ ct_steps(knots),
-                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
   // log of the integral of exp(f) over the knots, f linear between them

@@ -23,38 +23,12 @@
 functions {
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 
-  // binomial of log odds alpha; log_choices is the sum of log (N choose y)
-  real ct_binomial_logit_lpmf(array[] int y, array[] int N, vector alpha,
-                              real log_choices) {
-    return dot_product(to_vector(y), alpha)
-           - dot_product(to_vector(N), log1p_exp(alpha)) + log_choices;
-  }
-
-  // binomial; log_choices is the sum of log (N choose y)
-  real ct_binomial_lpmf(array[] int y, array[] int N, vector theta,
-                        real log_choices) {
-    return dot_product(to_vector(y), log(theta))
-           + dot_product(to_vector(N) - to_vector(y), log1m(theta))
-           + log_choices;
-  }
-
   // lower=: theta = lb + exp(y); an infinite bound is no bound
   real ct_lower_bound(real y, real lb) {
     return lb == negative_infinity() ? y : lb + exp(y);
   }
   real ct_lower_bound_lj(real y, real lb) {
     return lb == negative_infinity() ? 0 : y;
-  }
-
-  // Poisson of log rates eta; log_factorials is the sum of log y!
-  real ct_poisson_log_lpmf(array[] int y, vector eta, real log_factorials) {
-    return dot_product(to_vector(y), eta) - sum(exp(eta)) - log_factorials;
-  }
-
-  // Poisson; log_factorials is the sum of log y!
-  real ct_poisson_lpmf(array[] int y, vector lambda, real log_factorials) {
-    return dot_product(to_vector(y), log(lambda)) - sum(lambda)
-           - log_factorials;
   }
 
   // the differences of neighbours
@@ -71,6 +45,21 @@ functions {
                          fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
   }
 
+  // binomial of log odds alpha; log_choices is the sum of log (N choose y)
+  real ct_binomial_logit_lpmf(array[] int y, array[] int N, vector alpha,
+                              real log_choices) {
+    return dot_product(to_vector(y), alpha)
+           - dot_product(to_vector(N), log1p_exp(alpha)) + log_choices;
+  }
+
+  // binomial; log_choices is the sum of log (N choose y)
+  real ct_binomial_lpmf(array[] int y, array[] int N, vector theta,
+                        real log_choices) {
+    return dot_product(to_vector(y), log(theta))
+           + dot_product(to_vector(N) - to_vector(y), log1m(theta))
+           + log_choices;
+  }
+
   // log of the integral of exp(f) over the knots, f linear between them
   real ct_log_mass(vector knots, vector f) {
     int K = rows(knots);
@@ -83,6 +72,17 @@ functions {
                     + shrink;
     }
     return log_sum_exp(log_mass);
+  }
+
+  // Poisson of log rates eta; log_factorials is the sum of log y!
+  real ct_poisson_log_lpmf(array[] int y, vector eta, real log_factorials) {
+    return dot_product(to_vector(y), eta) - sum(exp(eta)) - log_factorials;
+  }
+
+  // Poisson; log_factorials is the sum of log y!
+  real ct_poisson_lpmf(array[] int y, vector lambda, real log_factorials) {
+    return dot_product(to_vector(y), log(lambda)) - sum(lambda)
+           - log_factorials;
   }
 }
 data {
@@ -157,7 +157,7 @@ transformed parameters {
     ct_log_p += normal_lpdf(effect | 0, 0.5);
     ct_log_p += exponential_lpdf(rate | 1);
     ct_log_p += ct_poisson_log_lpmf(y | offset_ + X * slope,
-                                    ct_log_factorials_y);
+                  ct_log_factorials_y);
     ct_log_p += ct_poisson_lpmf(y | effort .* exp(effect[group]),
                                 ct_log_factorials_y);
     ct_log_p += ct_binomial_logit_lpmf(wins |

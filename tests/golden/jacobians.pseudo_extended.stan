@@ -23,24 +23,6 @@
 functions {
   // From unconstrained y; _lj is the log absolute Jacobian determinant.
 
-  // the checks of Stan's constrained types, with Stan's tolerance of 1e-8
-  int ct_is_ordered(vector x) {
-    int kept = 1;
-    for (n in 2 : rows(x)) {
-      if (!(x[n] > x[n - 1])) {
-        kept = 0;
-      }
-    }
-    return kept;
-  }
-  int ct_is_positive_ordered(vector x) {
-    int kept = ct_is_ordered(x);
-    if (rows(x) > 0 && x[1] < 0) {
-      kept = 0;
-    }
-    return kept;
-  }
-
   // simplex: softmax of a vector that sums to zero (isometric log ratio)
   real ct_softmax_lj(vector centred) {
     int K = rows(centred);
@@ -72,6 +54,24 @@ functions {
     return values[1]
            + dot_product(ct_steps(values) ./ ct_steps(knots),
                          fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
+  }
+
+  // the checks of Stan's constrained types, with Stan's tolerance of 1e-8
+  int ct_is_ordered(vector x) {
+    int kept = 1;
+    for (n in 2 : rows(x)) {
+      if (!(x[n] > x[n - 1])) {
+        kept = 0;
+      }
+    }
+    return kept;
+  }
+  int ct_is_positive_ordered(vector x) {
+    int kept = ct_is_ordered(x);
+    if (rows(x) > 0 && x[1] < 0) {
+      kept = 0;
+    }
+    return kept;
   }
 
   // log of the integral of exp(f) over the knots, f linear between them

@@ -60,7 +60,8 @@ model {
   for (n in 1 : N) {
     for (m in 1 : M) {
       target += poisson_log_lpmf(count[n, m] | eta[n, m]);
-      target += binomial_logit_lpmf(count[n, m] | trials[n] + 9, eta[n, m] - b);
+      target += binomial_logit_lpmf(count[n, m] | trials[n] + 9,
+                  eta[n, m] - b);
       target += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
     }
   }

@@ -70,7 +70,7 @@ model {
     for (m in 1 : M) {
       ct_log_likelihood += poisson_log_lpmf(count[n, m] | eta[n, m]);
       ct_log_likelihood += binomial_logit_lpmf(count[n, m] | trials[n] + 9,
-                                               eta[n, m] - b);
+                             eta[n, m] - b);
       target += normal_lpdf(eta[n, m] | a[group[n]] * m, 1 + m);
     }
   }

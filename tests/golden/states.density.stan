@@ -49,5 +49,6 @@ model {
   for (k in 1 : 2) target += dirichlet_lpdf(move[k] | [2, 2]');
   target += normal_lpdf(mu | 0, 2);
   target += std_normal_lpdf(raw);
-  target += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu), sigma);
+  target += forward_lpdf(y | [log(0.5), log(0.5)]', log_into, smooth(mu),
+                         sigma);
 }

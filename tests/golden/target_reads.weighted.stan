@@ -38,8 +38,7 @@ model {
   ct_log_prior += normal_lpdf(a | 0, 2);
   twice_lp(b);
   print("target = ", (ct_log_prior + ct_log_likelihood + target()));
-  ct_log_prior += normal_lpdf(b |
-                    0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
+  ct_log_prior += normal_lpdf(b | 0.001 * (ct_log_prior + ct_log_likelihood + target()), 1);
   ct_log_prior += less_lp(a) + log_jacobian;
   ct_log_likelihood += normal_lpdf(y | b, a);
 

@@ -53,6 +53,42 @@ functions {
     return theta;
   }
 
+  // upper=: theta = ub - exp(y)
+  real ct_upper_bound(real y, real ub) {
+    return ub == positive_infinity() ? y : ub - exp(y);
+  }
+  real ct_upper_bound_lj(real y, real ub) {
+    return ub == positive_infinity() ? 0 : y;
+  }
+
+  // the differences of neighbours
+  vector ct_steps(vector x) {
+    int K = rows(x) - 1;
+    return tail(x, K) - head(x, K);
+  }
+
+  // the value at a place in [0, 1] of a function that is linear between knots
+  real ct_between_knots(real at, vector knots, vector values) {
+    int K = rows(knots) - 1;
+    return values[1]
+           + dot_product(ct_steps(values) ./ ct_steps(knots),
+                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
+  }
+
+  // log of the integral of exp(f) over the knots, f linear between them
+  real ct_log_mass(vector knots, vector f) {
+    int K = rows(knots);
+    vector[K - 1] log_mass;
+    for (k in 1 : (K - 1)) {
+      real r = abs(f[k + 1] - f[k]);
+      // log((1 - exp(-r)) / r), by its series near zero
+      real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
+      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
+                    + shrink;
+    }
+    return log_sum_exp(log_mass);
+  }
+
   // what `target +=` adds for a scalar or a container
   real ct_total(real x) {
     return x;
@@ -92,42 +128,6 @@ functions {
       total += sum(element);
     }
     return total;
-  }
-
-  // upper=: theta = ub - exp(y)
-  real ct_upper_bound(real y, real ub) {
-    return ub == positive_infinity() ? y : ub - exp(y);
-  }
-  real ct_upper_bound_lj(real y, real ub) {
-    return ub == positive_infinity() ? 0 : y;
-  }
-
-  // the differences of neighbours
-  vector ct_steps(vector x) {
-    int K = rows(x) - 1;
-    return tail(x, K) - head(x, K);
-  }
-
-  // the value at a place in [0, 1] of a function that is linear between knots
-  real ct_between_knots(real at, vector knots, vector values) {
-    int K = rows(knots) - 1;
-    return values[1]
-           + dot_product(ct_steps(values) ./ ct_steps(knots),
-                         fmin(fmax(at - head(knots, K), 0), ct_steps(knots)));
-  }
-
-  // log of the integral of exp(f) over the knots, f linear between them
-  real ct_log_mass(vector knots, vector f) {
-    int K = rows(knots);
-    vector[K - 1] log_mass;
-    for (k in 1 : (K - 1)) {
-      real r = abs(f[k + 1] - f[k]);
-      // log((1 - exp(-r)) / r), by its series near zero
-      real shrink = r < 1e-4 ? r * (r / 24 - 0.5) : log1m_exp(-r) - log(r);
-      log_mass[k] = log(knots[k + 1] - knots[k]) + fmax(f[k], f[k + 1])
-                    + shrink;
-    }
-    return log_sum_exp(log_mass);
   }
 }
 data {
