@@ -389,6 +389,7 @@ def test_default_draws_in_two_stages(
     )
     (step,) = run.provenance["steps"]
     assert step["because"] == because
+    assert "two_stages" not in run.provenance  # these are its draws
     assert run.verdict.draws == ()  # the scales of the other program have half priors
     assert run.evidence.std_error < 0.02
     assert abs(run.evidence.log_z - log_z) < 4 * run.evidence.std_error

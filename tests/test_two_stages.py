@@ -19,7 +19,7 @@ from stanct.bases import makers
 from stanct.bases.nested import Nested
 from stanct.common.errors import LostExecutorError
 from stanct.runs.diagnostics import BELOW
-from stanct.samplers import _two_stages
+from stanct.samplers import _two_stages, auto
 from stanct.samplers._two_stages import noting_two_stages
 from stanct.work.ledger import Ledger
 from stanct.work.workers import ExecutorWarning
@@ -115,6 +115,18 @@ def test_the_default_is_compared_with_a_base_that_was_refused(
     assert "default" not in check.remedy
     assert "two_stages" in found.expect("x").warnings
     assert "two_stages" in repr(found.expect("x", beta=0.5))
+
+
+def test_what_follows_draws_in_two_stages_is_compared_with_the_longest_run_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto, "mendable", lambda checks: ["weights"])
+    found: Any = sampled("auto", stanct.temper(STATES).target({"T": 12, "y": Y}), **SHORT)
+    _, longer, last = found.provenance["steps"]
+    assert (longer["method"], last["method"]) == ("independence", "joint")
+    other = found.provenance["two_stages"]
+    assert (other["log_z"], other["std_error"]) == (longer["log_z"], longer["std_error"])
+    assert not other["refused"] and set(other["given"]) == {"phi", "sg", "tau"}
 
 
 @LONG

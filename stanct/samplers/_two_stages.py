@@ -8,7 +8,7 @@ and their log Z is another estimate, with an error that holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -84,14 +84,15 @@ def two_stages_note(found: Nested) -> dict[str, Any]:
     log_z, error = log_mean_weight(found.log_weights[:, None])
     if not np.isfinite([log_z[0], error[0]]).all():
         return {}
-    return {
-        "two_stages": {
-            "log_z": float(log_z[0]),
-            "std_error": float(error[0]),
-            "given": list(found.outer),
-            "refused": found.base is None,
-        }
-    }
+    return as_two_stages(log_z[0], error[0], found.outer, refused=found.base is None)
+
+
+def as_two_stages(
+    log_z: float, std_error: float, given: Sequence[str], *, refused: bool = False
+) -> dict[str, Any]:
+    """For provenance: log Z of draws in two stages, with which that of another run is compared."""
+    told = {"log_z": float(log_z), "std_error": float(std_error)}
+    return {"two_stages": told | {"given": list(given), "refused": refused}}
 
 
 def _found(

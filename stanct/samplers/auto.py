@@ -43,7 +43,7 @@ from stanct.samplers._job import Job
 from stanct.samplers._method import Method
 from stanct.samplers._precision import Enough
 from stanct.samplers._rounds import refuse_huge
-from stanct.samplers._two_stages import two_stages_note
+from stanct.samplers._two_stages import as_two_stages, two_stages_note
 from stanct.samplers.independence import Independence
 from stanct.samplers.joint import Joint
 from stanct.samplers.simulated_tempering import SimulatedTempering
@@ -192,6 +192,9 @@ class Auto(Method[TemperedRun]):
                 if why and "improper" not in run.warnings:
                     steps[-1]["rest"] = {"despite": why, "because": self._no_more(run, steps)}
                 break
+            if done.start is not None and following.start is None and start.nested is not None:
+                log_z, error = evidence.log_z, evidence.std_error
+                job.ledger.found |= as_two_stages(log_z, error, start.nested.outer)
             kept, step = run, following
         provenance = {
             **run.provenance,
@@ -248,15 +251,15 @@ def _has_necks(target: SampledTarget) -> bool:
 def _choice(job: Job, start: FittedBase) -> _Step:
     """The first method, and why."""
     score, nested = start.score, start.nested
+    if nested is not None and nested.base is not None:
+        return _Step(
+            _IN_TWO_STAGES,
+            job.draws,
+            f"all other parameters are {nested.form} given {_some(nested.outer)}",
+            replace(start, base=lent(nested.base, job.borrow)),
+        )
     if nested is not None:
         job.ledger.found |= two_stages_note(nested)
-        if nested.base is not None:
-            return _Step(
-                _IN_TWO_STAGES,
-                job.draws,
-                f"all other parameters are {nested.form} given {_some(nested.outer)}",
-                replace(start, base=lent(nested.base, job.borrow)),
-            )
     if score is None:
         score = Score.of(job.base_delta(start.base, SCORED, "trial"))
     largest = float(f"{score.largest:.2g}")
