@@ -123,7 +123,12 @@ def unknown_page(run: TemperedRun) -> HtmlPage:
 def test_a_good_run_s_page(run: TemperedRun, page: HtmlPage, tmp_path: Path) -> None:
     reader = Reader(page)
     assert f"All {len(run.diagnostics)} checks passed." in reader.text
-    assert f"log Z = {with_error(run.evidence.log_z, run.evidence.std_error)}" in reader.text
+    headline = with_error(run.evidence.log_z, run.evidence.std_error)
+    # No line ends between a number and its error.
+    assert f"log Z = {headline}".replace(" ± ", "\xa0±\xa0") in reader.text
+    # What was tried ends with the same, and has room for it.
+    assert f"<td>{headline}</td>" in page and "Rao–Blackwell,<br>tempered chains" in page
+    assert '<th scope="row">r_hat of β</th>' in page
     assert "first-remedy" not in page and "Do not use" not in reader.text
     assert "Rao–Blackwell, tempered chains alone" in reader.text
     for check in run.diagnostics:

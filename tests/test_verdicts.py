@@ -17,7 +17,7 @@ from sampled import sampled
 
 import stanct
 from stanct.cli.main import main
-from stanct.common.errors import StanctError
+from stanct.common.errors import SamplingError, StanctError
 from stanct.common.names import UNRELIABLE
 from stanct.pages.report import remedies, searched
 from stanct.path.gaussian import GaussianBase
@@ -228,6 +228,18 @@ def test_a_strict_comparison_ends_with_the_verdict_of_its_runs(tmp_path: Path) -
     assert main(["compare", half, other, "--strict", "--json"]) == 0  # what both lack cancels
 
 
+def test_a_flat_prior_is_told_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (False, True):
+        with pytest.raises(SamplingError):  # before any work
+            stanct.temper(FLAT).sample(SEEN, draws=0, progress=progress)
+        told = capsys.readouterr().err
+        assert told.startswith("Note, ") is progress and told.count("\n") == progress
+    assert "`m` has no prior, and its support is unbounded" in told and "(1 more)" in told
+    with pytest.raises(SamplingError):
+        stanct.temper(PROPER).sample(SEEN, draws=0)
+    assert not capsys.readouterr().err
+
+
 @LONG
 def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program, data = tmp_path / "flat.stan", tmp_path / "data.json"
@@ -351,6 +363,10 @@ def test_what_was_not_searched_is_said() -> None:
     wide = replace(blind, provenance={**run.provenance, "survey": survey})
     assert "found 1 mode with" in searched(wide) and wide.facts()["modes found"] == 1
     assert "Wide mass around a mode counts with it." in searched(wide)
+    # Bounds are rounded to the side on which they hold.
+    survey |= {"starts": 720, "unseen": 0.0, "finest": 7.89}
+    bounded = searched(replace(blind, provenance={**run.provenance, "survey": survey}))
+    assert "is below 0.14%" in bounded and "up to 7.8 times narrower" in bounded
     given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
     assert given.facts() == {"starts of the search": 0}
     assert "No search looked for modes." in given.report()
@@ -394,6 +410,11 @@ def test_the_screen_lists_peaks() -> None:
     assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
     assert lines[4] == "Short chains move between the peaks of one mode."
     assert "x[1]" in shown and "x[9]" in shown and "more numbers" not in shown
+    assert "The draws are at 2 peaks (run.optima). Short chains move" in searched(run)
+    table = run.report().partition("<caption>Peaks (run.optima), the 2 heaviest of 3. Short")[2]
+    assert re.findall(r'scope="row">([^<]*)<', table.partition("</table>")[0]) == [
+        "peak 1", "peak 2"
+    ]  # fmt: skip
     # Where each mode has one peak, the modes are shown, the heaviest by the draws first.
     survey |= {"place": [[5.0] * len(one), [-5.0] * len(one)], "spread": [one] * 2}
     survey |= {"log_evidence": [0.0, -0.1]}
@@ -401,6 +422,7 @@ def test_the_screen_lists_peaks() -> None:
     lines = "\n".join(screen(two)).partition("Modes (run.modes)")[2].split("\n")
     assert lines[0] == "" and [line.split()[0] for line in lines[2:4]] == ["2", "1"]
     assert "optima" not in lines[1] and not lines[4]
+    assert "Peaks" not in two.report() and "peaks" not in searched(two)
 
 
 def test_a_method_without_trajectories_reports_no_divergences() -> None:

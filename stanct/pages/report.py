@@ -162,11 +162,12 @@ def _limit(check: Check) -> str:
 
 
 def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
+    imported = " of the import" if run.provenance.get("imported") else ""
     facts = [
         ("Method", run.made_by),
         ("Draws", f"{run.chains} × {run.draws}"),
         ("Gradients", f"{run.gradients:,}".replace(",", " ")),
-        ("Time", f"{run.provenance['seconds']:.1f} s"),
+        (f"Time{imported}", f"{run.provenance['seconds']:.1f} s"),
     ]
     if evidence is not None and not evidence.unknown:
         facts += [

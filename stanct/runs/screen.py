@@ -81,6 +81,8 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
         f"{counted(run.chains, 'chain')} of {run.draws} draws", f"{run.gradients:,} gradients",
         f"{run.provenance['seconds']:.1f} s", f"seed {run.settings['seed']}",
     ]  # fmt: skip
+    if run.provenance.get("imported"):
+        made[2:] = [f"imported in {made[2]} with the {made[3]}"]
     if run.engine != "embedded":
         made.insert(3, f"engine {run.engine}")
     told = " ".join(decisions(run.provenance))

@@ -83,7 +83,8 @@ class Surveyed:
         many `optima` have a hundredth of its weight or more. A mean is NaN where hardly any
         draw lies, as between two peaks.
 
-        None where the base was not fitted by pilots.
+        The numbers of modes are not those of `optima`, whose column `mode` has them. None where the
+        base was not fitted by pilots.
         """
         import pandas as pd
 
@@ -102,7 +103,7 @@ class Surveyed:
         `mode` of `modes` that encloses it; the `log_mass` of the Gaussian of its curvature, natural
         log, and `seen`, the number of the search's ascents that ended there, 0 where scans around
         modes alone did; and there up to twelve scalars, of these first those in which optima
-        differ.
+        differ. Optima have numbers of their own: optimum 5 need not be in mode 5.
         A draw belongs to the optimum that it is most likely of, by their Gaussians. None without a
         search, or where no ascent ended at an optimum.
         """
@@ -342,8 +343,12 @@ def _differs(found: Array, values: Array, log_weights: Array) -> bool:
 
 
 def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
-    """Single numbers that describe a search, label to value."""
-    chance = "chance that another start finds a new mode"
+    """Single numbers that describe a search, label to value.
+
+    A mode counts with at least a thousandth of the largest mass. A spike as narrow as is told, with
+    as much mass as its mode, is found with a probability of 95 %.
+    """
+    chance = "chance that another start finds a new mode that counts"
     if survey is None:
         return {"starts of the search": 0}
     if not survey["starts"]:
@@ -354,14 +359,14 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     known = bool(survey["unseen"])
     # Runs that an earlier version saved have fewer numbers.
     finest = survey.get("finest", 1.0)
-    spikes = {"spikes inside a mode are found if narrower by at most": finest}
+    spikes = {"how many times narrower a spike inside a mode may be": finest}
     light = survey.get("unseen_of_any") or 0.0
     return {
         "modes found": int(modes_of(survey).max()) + 1,
         "starts of the search": survey["starts"],
         "largest radius searched": survey["radius"],
         chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
-        **({"chance that it ends at a new one, however light": light} if light else {}),
+        **({"chance that another start finds a new mode, however light": light} if light else {}),
         "annealed particles of the search": survey.get("particles", 0),
         **(spikes if finest > 1 else {}),
     }
