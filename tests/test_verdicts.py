@@ -338,7 +338,7 @@ def test_an_error_below_all_digits_says_where_was_looked() -> None:
     words = f"log Z = 0.000000 ± below 1e-6 where {starts} ascents and the base looked"
     assert starts > 0 and run.evidence.in_words.replace("-0", "0") == words
     page = run.report()
-    assert words.partition("±")[2] in page and "<p>95 % interval" not in page
+    assert words.partition("±")[2] in page.replace("\xa0", " ") and "<p>95 % interval" not in page
     table = page.partition("Estimates of log Z")[2].partition("</table>")[0]
     assert "below 1e-6" in table and not re.search(r"e−(0[789]|1\d)<", table)
     settings: Any = {"base": run.base, "seed": 1, "progress": False, "draws": 200}
@@ -359,7 +359,8 @@ def test_what_was_not_searched_is_said() -> None:
     many = searched(replace(blind, provenance={**run.provenance, "survey": survey}))
     assert "1 mode with at least a thousandth of the largest mass" in many
     assert "another such mode is 2.0%, and that it ends at a new one, however light, 40.0%." in many
-    survey |= {"log_evidence": [0.0, -3.0], "owner": [0, 0]}
+    twice = {name: 2 * [*survey[name]] for name in ("place", "spread")}
+    survey |= {"log_evidence": [0.0, -3.0], "owner": [0, 0], **twice}
     wide = replace(blind, provenance={**run.provenance, "survey": survey})
     assert "found 1 mode with" in searched(wide) and wide.facts()["modes found"] == 1
     assert "Wide mass around a mode counts with it." in searched(wide)
