@@ -211,7 +211,7 @@ def _estimate_table(run: EvidenceRun) -> Table:
 
 def _in_lines(name: str) -> Markup:
     """A long name, broken where its parts end, so that numbers stand beside it on a phone."""
-    return Markup("<br>").join(name.replace(", ", ",\n").replace(" (", "\n(").split("\n"))
+    return Markup("<br>").join(name.replace(", ", ", \n").replace(" (", " \n(").split("\n"))
 
 
 def _shown(value: float, digits: int, small: str = f"below 1e-{MOST}") -> Cell:
