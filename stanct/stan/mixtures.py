@@ -64,7 +64,7 @@ def with_one_component(source: str) -> str | None:
     if parameters is None or not own.isdisjoint(_CALLS) or not any(blocks.values()):
         return None
     bodies = [[*syntax.statements(_BLOCKS[0]), *syntax.statements(_BLOCKS[1])]]
-    bodies += [one.body.body for one in syntax.functions]
+    bodies += [[one.body] for one in syntax.functions]
     if any(_recurs(syntax, body, mixing) for body in bodies):
         return None
     prefix = free_prefix("component_", syntax)
