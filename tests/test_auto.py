@@ -21,6 +21,7 @@ from stanct.bases.fits import FittedBase
 from stanct.bases.local import LocalFit
 from stanct.bases.loop import Purse, Recipe
 from stanct.bases.pilots import Piloted
+from stanct.bases.score import Score
 from stanct.bases.search import Search
 from stanct.estimates.modes import mode_columns, mode_shares
 from stanct.estimates.path import Evidence
@@ -428,12 +429,12 @@ def test_modes_as_a_result(seed: int) -> None:
     assert modes["log_z"].to_numpy() == pytest.approx(3.5 + np.log([0.7, 0.3]), abs=0.1)
     assert list(modes["chains"]) == [4, 4]
     assert run.facts()["modes found"] == 2
-    chance = run.facts()["chance that another start finds a new mode, below"]
+    chance = run.facts()["chance that another start finds a new mode that counts, below"]
     assert chance == pytest.approx(1 / run.facts()["starts of the search"])
     check = next(check for check in run.diagnostics if check.name == "modes")
     assert check.passed
     survey = run.provenance["survey"]
-    label = "spikes inside a mode are found if narrower by at most"
+    label = "how many times narrower a spike inside a mode may be"
     assert survey["whole"] and survey["named"] == 2 and label not in run.facts()
     assert "The 2 components that the program names were followed. They are" in searched(run)
     survey = {**survey, "whole": False, "named": 0, "finest": 5.0}
@@ -444,6 +445,21 @@ def test_modes_as_a_result(seed: int) -> None:
     blind = replace(run, provenance={**run.provenance, "survey": {**survey, "finest": 1.0}})
     assert searched(blind).endswith("Spikes inside a mode were not looked for.")
     assert label not in blind.facts()
+
+
+@pytest.mark.parametrize(
+    ("even", "largest", "needs"),
+    [
+        (0.602, 16, "less than 3 times"),
+        (0.5, 2, "more than 60%"),
+        (0.5, 9, "more than 60% and less than 3 times"),
+    ],
+)
+def test_only_the_conditions_that_fail_are_named(even: float, largest: float, needs: str) -> None:
+    score, base = Score(even, largest, 1.0), SimpleNamespace(is_gaussian=False)
+    start: Any = SimpleNamespace(score=score, nested=None, given=True, base=base)
+    job: Any = SimpleNamespace(recipe=None, draws=9)
+    assert auto._choice(job, start).because.endswith(f"(independent draws need {needs})")
 
 
 def test_a_lost_mode_is_a_failed_check(seed: int) -> None:

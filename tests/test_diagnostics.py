@@ -90,7 +90,9 @@ def test_stuck_chains_are_seen() -> None:
     assert not {"r_hat", "effective_size"} & names and "effective size" not in repr(stuck.evidence)
     apart = run.beta.copy()
     apart[0, 1:-1], apart[0, [0, -1]] = 0.99, 0.001
-    assert not check(changed(run, beta=apart), "r_hat").passed
+    failed = check(changed(run, beta=apart), "r_hat")
+    # It is none of a parameter.
+    assert not failed.passed and repr(failed).startswith("FAIL r_hat of β: Split R-hat")
 
 
 def test_dominant_weights_are_seen(run: TemperedRun, rng: np.random.Generator) -> None:

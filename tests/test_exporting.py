@@ -23,6 +23,7 @@ import stanct
 from stanct.api import exporting, sampling
 from stanct.api.exporting import PAIRS
 from stanct.cli.main import main
+from stanct.runs.screen import screen
 from stanct.runs.surveyed import searched
 
 SOURCE = """
@@ -180,6 +181,8 @@ def test_the_draws_make_a_run(exported: Path, capsys: pytest.CaptureFixture[str]
     tau = run.expect("tau")
     assert abs(tau.value - MEAN_TAU) < 5 * tau.std_error
     assert "log Z" in str(run.report())
+    done = "\n".join(screen(run)).split("Believe it?")[0]
+    assert "with the seed 1, engine cmdstan" in " ".join(done.split())
     run.save(exported / "saved")
     assert type(run).load(exported / "saved").evidence == run.evidence
     if not searches:  # the others take longer
@@ -194,10 +197,12 @@ def test_base_and_bias_come_from_a_run(tmp_path: Path, capsys: pytest.CaptureFix
     model = stanct.temper(SOURCE)
     run = model.sample(DATA, stanct.Joint(), draws=400, seed=1, progress=False)
     model.export(tmp_path / "own", DATA, run=run, seed=1)
+    assert "A short run" not in capsys.readouterr().err
     assert given(tmp_path / "own")["ct_base_mean"] == pytest.approx(run.base.dense().mean)
     other = model.sample(DATA, stanct.AIS(), draws=384, base="mixture", seed=1, progress=False)
     for kind in ("joint", "pseudo_extended", "extended_hamiltonian"):
         model.export(tmp_path / kind, DATA, kind, run=other, copies=2, seed=1)
+    assert capsys.readouterr().err.count("A short run fits the bias: only a run ") == 3
     assert given(tmp_path / "pseudo_extended")["ct_N"] == 2
     run.save(tmp_path / "run")
     (tmp_path / "m.stan").write_text(SOURCE)

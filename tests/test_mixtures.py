@@ -76,6 +76,27 @@ def test_programs_without_a_mixture(program: str) -> None:
     assert with_one_component(program) is None
 
 
+FORWARD = """
+    for (t in 2:3) {
+      for (k in 1:2) next[k] = log_sum_exp(alpha + log([x, 1 - x]')) + normal_lpdf(t | k, 1);
+      alpha = next;
+    }
+"""
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_states_one_after_the_other_are_no_components(inside: bool) -> None:
+    """What a loop's sum over states gives goes into its own terms."""
+    start, end = "vector[2] alpha = [0, x]'; vector[2] next;", "log_sum_exp(alpha)"
+    head = f"functions {{ real f(real x) {{ {start} {FORWARD} return {end}; }} }}" * inside
+    model = "target += f(x);" if inside else f"{start} {FORWARD} target += {end};"
+    program = f"{head} parameters {{ real<lower=0, upper=1> x; }} model {{ {model} }}"
+    assert target_of(program).one_component is None
+    # Each row's sum on top of those before it is a mixture.
+    sums = "real lp = 0; for (t in 2:3) lp += log_mix(x, -t, 0.0); target += lp;"
+    assert with_one_component(f"parameters {{ real x; }} model {{ {sums} }}") is not None
+
+
 def test_a_mixture_in_functions_of_the_users() -> None:
     """One calls the other, one has no arguments, and `~` and generated quantities call them."""
     program = """

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from stanct.bases import modes, particles
 from stanct.work import progress
 from stanct.work.progress import Bar
 
@@ -149,3 +152,44 @@ def test_updates_cost_nothing_to_speak_of(capsys: pytest.CaptureFixture[str]) ->
             bar.update()
         assert (time.thread_time() - begun) / 20_000 < 100e-6
     assert len(capsys.readouterr().err) < 100_000
+
+
+def test_stages_of_the_search_are_named_and_do_not_promise_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The purse ends both: the curvature of some of fifty modes, and ascents after annealing."""
+    bar, told = Bar(0, "base", shown=False), list[str]()
+    fit: Any = SimpleNamespace(around=False, mean=np.zeros(7))
+    found = SimpleNamespace(fit=fit, around=None, strays=None, gradients=10, evaluations=0)
+    looked = SimpleNamespace(
+        has_thousands=False, whole=False, settled=False, fits=[fit] * 50, optima=(), ends=50,
+        particles=0,
+    )  # fmt: skip
+    state: Any = SimpleNamespace(
+        target=SimpleNamespace(density=SimpleNamespace(dimension=7, borrow=None)), search=looked,
+        seeds=SimpleNamespace(particles=np.random.SeedSequence(1), look=np.random.SeedSequence(1)),
+        purse=SimpleNamespace(may_spend=lambda share: 100.0), nuts=SimpleNamespace(threads=1),
+        bar=bar,
+    )  # fmt: skip
+    monkeypatch.setattr(modes, "measured", lambda *_, **__: found)
+    assert modes.Curvature().make(state).made == bar.total == 11
+
+    def annealed(*_: Any, **__: Any) -> Any:
+        told.append(bar.text)
+        return SimpleNamespace(points=np.zeros((1, 7)), gradients=200)
+
+    def climbed(*_: Any, **__: Any) -> Any:
+        told.append(bar.text)
+        return looked
+
+    monkeypatch.setattr(particles, "Counted", lambda *_: SimpleNamespace(spent=0, evaluated=0))
+    monkeypatch.setattr(particles, "effort_of", lambda target: 1.0)
+    monkeypatch.setattr(particles, "reach_of", lambda target: 1.0)
+    monkeypatch.setattr(particles.Particles, "_far", lambda *_: (looked, False))
+    monkeypatch.setattr(particles, "wide_of", lambda optima: None)
+    monkeypatch.setattr(particles, "annealed_scouts", annealed)
+    monkeypatch.setattr(particles, "with_ends_of", climbed)
+    particles.Particles().make(state)
+    assert [one.partition("; ")[2] for one in told] == [
+        "annealing", "ascents from where they ended"
+    ]  # fmt: skip

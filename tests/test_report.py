@@ -37,7 +37,7 @@ from stanct.cli.main import main
 from stanct.common.errors import StanctError
 from stanct.pages.page import HtmlPage, number, signed, with_error
 from stanct.pages.panels import panels_of
-from stanct.pages.report import remedies
+from stanct.pages.report import _steps, remedies
 from stanct.pages.reproduction import command_line, python_lines
 from stanct.path.gaussian import GaussianBase
 from stanct.path.low_rank import LowRankBase
@@ -123,7 +123,11 @@ def unknown_page(run: TemperedRun) -> HtmlPage:
 def test_a_good_run_s_page(run: TemperedRun, page: HtmlPage, tmp_path: Path) -> None:
     reader = Reader(page)
     assert f"All {len(run.diagnostics)} checks passed." in reader.text
-    assert f"log Z = {with_error(run.evidence.log_z, run.evidence.std_error)}" in reader.text
+    headline = with_error(run.evidence.log_z, run.evidence.std_error)
+    # No line ends between a number and its error.
+    assert f"log Z = {headline}".replace(" ± ", "\xa0±\xa0") in reader.text
+    assert "Rao–Blackwell, <br>tempered chains" in page
+    assert '<th scope="row">r_hat of β</th>' in page
     assert "first-remedy" not in page and "Do not use" not in reader.text
     assert "Rao–Blackwell, tempered chains alone" in reader.text
     for check in run.diagnostics:
@@ -145,6 +149,13 @@ def test_a_good_run_s_page(run: TemperedRun, page: HtmlPage, tmp_path: Path) -> 
     assert run.report(tmp_path / "new" / "line.html") == page  # the same text every time
     assert (tmp_path / "new" / "line.html").read_text(encoding="utf-8") == page
     assert "HtmlPage of" in repr(page) and "srcdoc=" in page._repr_html_()
+
+
+def test_what_was_tried_fits_a_desktop() -> None:
+    """The estimate is a number with its error alone: with more words the table was too wide."""
+    tried = {"step": "joint", "found": "near", "log_z": -1.5, "std_error": 0.1}
+    run: Any = SimpleNamespace(road=SimpleNamespace(rows=lambda: [tried]))
+    assert _steps(run) == [("joint", "near", *[""] * 4, "−1.50 ± 0.10")]
 
 
 def test_the_page_in_a_browser(browser: Browser, page: HtmlPage, tmp_path: Path) -> None:

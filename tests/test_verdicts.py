@@ -17,7 +17,7 @@ from sampled import sampled
 
 import stanct
 from stanct.cli.main import main
-from stanct.common.errors import StanctError
+from stanct.common.errors import SamplingError, StanctError
 from stanct.common.names import UNRELIABLE
 from stanct.pages.report import remedies, searched
 from stanct.path.gaussian import GaussianBase
@@ -229,6 +229,18 @@ def test_a_strict_comparison_ends_with_the_verdict_of_its_runs(tmp_path: Path) -
     assert main(["compare", half, other, "--strict", "--json"]) == 0  # what both lack cancels
 
 
+def test_a_flat_prior_is_told_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (False, True):
+        with pytest.raises(SamplingError):  # before any work
+            stanct.temper(FLAT).sample(SEEN, draws=0, progress=progress)
+        told = capsys.readouterr().err
+        assert told.startswith("Note, ") is progress and told.count("\n") == progress
+    assert "`m` has no prior, and its support is unbounded" in told and "(1 more)" in told
+    with pytest.raises(SamplingError):
+        stanct.temper(PROPER).sample(SEEN, draws=0)
+    assert not capsys.readouterr().err
+
+
 @LONG
 def test_commands_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program, data = tmp_path / "flat.stan", tmp_path / "data.json"
@@ -327,7 +339,7 @@ def test_an_error_below_all_digits_says_where_was_looked() -> None:
     words = f"log Z = 0.000000 ± below 1e-6 where {starts} ascents and the base looked"
     assert starts > 0 and run.evidence.in_words.replace("-0", "0") == words
     page = run.report()
-    assert words.partition("±")[2] in page and "<p>95 % interval" not in page
+    assert words.partition("±")[2] in page.replace("\xa0", " ") and "<p>95 % interval" not in page
     table = page.partition("Estimates of log Z")[2].partition("</table>")[0]
     assert "below 1e-6" in table and not re.search(r"e−(0[789]|1\d)<", table)
     settings: Any = {"base": run.base, "seed": 1, "progress": False, "draws": 200}
@@ -348,10 +360,15 @@ def test_what_was_not_searched_is_said() -> None:
     many = searched(replace(blind, provenance={**run.provenance, "survey": survey}))
     assert "1 mode with at least a thousandth of the largest mass" in many
     assert "another such mode is 2.0%, and that it ends at a new one, however light, 40.0%." in many
-    survey |= {"log_evidence": [0.0, -3.0], "owner": [0, 0]}
+    twice = {name: 2 * [*survey[name]] for name in ("place", "spread")}
+    survey |= {"log_evidence": [0.0, -3.0], "owner": [0, 0], **twice}
     wide = replace(blind, provenance={**run.provenance, "survey": survey})
     assert "found 1 mode with" in searched(wide) and wide.facts()["modes found"] == 1
     assert "Wide mass around a mode counts with it." in searched(wide)
+    # Bounds are rounded to the side on which they hold.
+    survey |= {"starts": 720, "unseen": 0.0, "finest": 7.89}
+    bounded = searched(replace(blind, provenance={**run.provenance, "survey": survey}))
+    assert "is below 0.14%" in bounded and "up to 7.8 times narrower" in bounded
     given = replace(run, provenance={k: v for k, v in run.provenance.items() if k != "survey"})
     assert given.facts() == {"starts of the search": 0}
     assert "No search looked for modes." in given.report()
@@ -395,6 +412,11 @@ def test_the_screen_lists_peaks() -> None:
     assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
     assert lines[4] == "Short chains move between the peaks of one mode."
     assert "x[1]" in shown and "x[9]" in shown and "more numbers" not in shown
+    assert "The draws are at 2 peaks (run.optima). Short chains move" in searched(run)
+    table = run.report().partition("<caption>Peaks (run.optima), the 2 heaviest of 3. Short")[2]
+    assert re.findall(r'scope="row">([^<]*)<', table.partition("</table>")[0]) == [
+        "peak 1", "peak 2"
+    ]  # fmt: skip
     # Where each mode has one peak, the modes are shown, the heaviest by the draws first.
     survey |= {"place": [[5.0] * len(one), [-5.0] * len(one)], "spread": [one] * 2}
     survey |= {"log_evidence": [0.0, -0.1]}
@@ -402,6 +424,7 @@ def test_the_screen_lists_peaks() -> None:
     lines = "\n".join(screen(two)).partition("Modes (run.modes)")[2].split("\n")
     assert lines[0] == "" and [line.split()[0] for line in lines[2:4]] == ["2", "1"]
     assert "optima" not in lines[1] and not lines[4]
+    assert "Peaks" not in two.report() and "peaks" not in searched(two)
 
 
 def test_a_method_without_trajectories_reports_no_divergences() -> None:

@@ -151,7 +151,7 @@ def road(made: stanct.Run) -> dict[str, str]:
 def finest(made: stanct.Run) -> float:
     """How narrow a spike the run says that it would have found; any, if it says nothing."""
     facts = made.facts()
-    return facts.get("spikes inside a mode are found if narrower by at most", np.inf)
+    return facts.get("how many times narrower a spike inside a mode may be", np.inf)
 
 
 def finished(tasks: Sequence[Task], jobs: int) -> Iterator[Row]:

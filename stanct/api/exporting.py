@@ -46,6 +46,7 @@ from stanct.stan.codegen import usual_kind
 from stanct.stan.render import render_export
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.recipes import recipe
+from stanct.work.progress import say_above
 
 FORMAT = "stanct export 1"
 CHAINS, DRAWS, MOST_DRAWS = 4, 2500, 20_000
@@ -241,7 +242,17 @@ def _fitted(target: ProgramTarget, fit: _Fit) -> TemperedRun:
     run = fit.run
     if isinstance(run, TemperedRun) and run.base.is_gaussian and isinstance(run.bias, Bias):
         return run
+    _say_again(fit, "whose base is one Gaussian, such as one by method='joint',")
     return sample(target, Joint(atom=0.0), **_options(fit))
+
+
+def _say_again(fit: _Fit, serves: str) -> None:
+    """Say that a short run follows, although the user has given one."""
+    if fit.run is not None and fit.progress:
+        say_above(
+            f"A short run fits the bias: only a run {serves} has one for this kind. Yours gives "
+            "the mean and covariance of its draws."
+        )
 
 
 def _options(fit: _Fit) -> dict[str, Any]:
@@ -282,6 +293,8 @@ def _coupled(target: ProgramTarget, kind: str, fit: _Fit, copies: int) -> Export
     if isinstance(run, CoupledRun) and run.method == own.name:
         fitted = run
     else:
+        path = ", path='prior'" * from_prior
+        _say_again(fit, f"by method={own.name!r}{path}")
         options = _options(fit)
         fitted = sample(target, own, **options)
         if not from_prior and "base" not in options and _promise(fitted) > (False, MOST_ERROR):

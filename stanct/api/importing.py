@@ -96,6 +96,7 @@ def import_run(
     seed = fresh_seed() if seed is None else seed
     with executing(target, method.name, {}, seed=seed, progress=False) as execution:
         job = Job(method.name, method.record(), plan, target, None, execution, Seeds(seed))
+        job.ledger.found["imported"] = True
         if survey := given.get("survey"):
             job.ledger.found["survey"] = survey
         if draws.lost > 0:

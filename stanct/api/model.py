@@ -161,8 +161,9 @@ class TemperedModel:
         kind
             As in `stan_code`.
         run
-            A run of this program with these data, from which base and bias are taken. By default a
-            short run fits them now.
+            A run of this program with these data, from which base and bias are taken, if its base
+            is one Gaussian, or its method that of the kind. By default, and where it has only a
+            base to give, which stderr says, a short run fits them now.
         copies
             Number of copies in ``"pseudo_extended"``.
         seed

@@ -37,7 +37,7 @@ from stanct.targets.recipes import prior_target
 from stanct.work.execution import executing
 from stanct.work.interrupts import heeding_signals
 from stanct.work.pools import check_executor, opened
-from stanct.work.progress import Bar
+from stanct.work.progress import Bar, say_above
 
 # The most time of a run on the prior alone that only checks whether its integral is 1: so many
 # seconds, or times that of the run.
@@ -99,10 +99,20 @@ def sample(
         The run was interrupted before every chain had finished draws. A later interrupt returns the
         finished draws.
     """
+    if options.get("progress", True) and isinstance(target, ProgramTarget):
+        _tell_improper(target)
     begun, run = time.monotonic(), sampled(target, method, options)
     limit = options.get("max_seconds")
     left = None if limit is None else limit - time.monotonic() + begun
     return measuring_prior(run, target, left, progress=options.get("progress", True))
+
+
+def _tell_improper(target: ProgramTarget) -> None:
+    """Say on stderr, before a run that may take long, that its log Z will be no evidence."""
+    improper = [one for one in target.omissions if one.improper]
+    if improper:
+        more = f" ({len(improper) - 1} more)" if improper[1:] else ""
+        say_above(f"Note, {improper[0]}{more}")
 
 
 def sampled(

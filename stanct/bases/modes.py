@@ -152,6 +152,10 @@ class Curvature(Maker):
                 others += [fit, *([found.strays] if found.strays else [])]
             else:
                 near.append(found.fit)
+            # The purse, or fits that fail, may end this before all modes are measured.
+            fails = len(near) < self.fitting * tried
+            paid = few if fails else int(tried * most / max(gradients, 1))
+            state.bar.expect(min(len(looked.fits), max(few, tried, paid)))
             state.bar.update()
         wide = sum(fit.around for fit in near)
         return Proposal(

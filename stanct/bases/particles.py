@@ -81,6 +81,7 @@ class Particles(Maker):
             (child,) = state.seeds.look.spawn(1)
             count = max(self.count, self.each * len(looked.fits))
             state.bar.phase(count, "particle")
+            state.bar.note("annealing")
             try:
                 scouts = annealed_scouts(
                     target.density.borrow, wide_of(looked.optima), seed=child, particles=count,
@@ -88,6 +89,8 @@ class Particles(Maker):
                 )  # fmt: skip
             except EngineError:
                 break
+            state.bar.phase(0, "")
+            state.bar.note("ascents from where they ended")
             looked = with_ends_of(looked, counted, scouts.points, again=self.again, few=self.few)
             cooled += scouts.gradients
         if not whole:

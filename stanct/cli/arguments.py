@@ -334,7 +334,9 @@ def _export(parser: argparse.ArgumentParser) -> None:
     _add(parser, "data", metavar="DATA", nargs="?")
     _add(parser, "--out", metavar="FOLDER", required=True, help="where to write it")
     _add(parser, "--kind", choices=KINDS, help="default: joint")
-    _add(parser, "--run", dest="run_folder", metavar="RUN")
+    told = "saved run that gives base and bias, if its base is one Gaussian, as by --method joint, "
+    told += "or its method that of the kind (default: a short run fits them)"
+    _add(parser, "--run", dest="run_folder", metavar="RUN", help=told)
     _add(parser, "--copies", type=int, default=5)
     _add(parser, "--seed", type=int)
     _flags(parser, "--quiet")

@@ -259,7 +259,7 @@ def _written(run: Run, options: argparse.Namespace, done: list[str]) -> int:
     led = [] if options.json else leading(run)  # whose remedies the screen tells
     for check in failures(run.diagnostics):
         remedy = "" if check in led else f" {check.remedy}"
-        say(f"Warning, {check.name}: {check.message}{remedy}", sys.stderr)
+        say(f"Warning, {check.title}: {check.message}{remedy}", sys.stderr)
     for part in [json.dumps(_record(run))] if options.json else screen(run, options.save):
         say(part)
         done.append("printed")

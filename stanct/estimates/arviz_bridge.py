@@ -89,8 +89,12 @@ def drawn(
         return function(container, **{**({} if is_new else usual), **options})
 
 
-def density(values: Array, low: float = -np.inf, high: float = np.inf) -> tuple[Array, Array]:
+def density(
+    values: Array, low: float = -np.inf, high: float = np.inf, width: str = NARROW
+) -> tuple[Array, Array]:
     """A grid inside of an interval, and the density there of draws that may go beyond it.
+
+    `width` is ArviZ's name of the rule for the width of the kernel.
 
     Where there are too few values, or all are equal, the density is 0.
     """
@@ -101,7 +105,7 @@ def density(values: Array, low: float = -np.inf, high: float = np.inf) -> tuple[
         return np.array(ends), np.zeros(2)
     arviz = _arviz()
     kde = getattr(arviz, "kde", None) or importlib.import_module("arviz_stats.base").array_stats.kde
-    grid, height, *_ = kde(inside, bw=NARROW)
+    grid, height, *_ = kde(inside, bw=width)
     return grid, height * inside.size / flat.size
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from stanct.common.arrays import Array
@@ -43,6 +46,12 @@ def with_error(value: float, error: float) -> str:
 def percent(share: float) -> str:
     """A share in percent, with two digits where it is small: ``0.016%``, ``9.9%``, ``100%``."""
     return f"{share:.0%}" if share > 0.0995 else f"{float(f'{100 * share:.2g}'):g}%"
+
+
+def bound(value: float, towards: Callable[[float], int]) -> str:
+    """A positive bound with two digits, which `math.ceil` or `math.floor` keep one."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{float(f'{towards(round(value / step, 9)) * step:.2g}'):g}"
 
 
 def is_below_digits(error: float) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from markupsafe import Markup
 
-from stanct.estimates.digits import MOST, decimals, is_below_digits, log_z_in_words
+from stanct.estimates.digits import MOST, decimals, is_below_digits
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.estimates.path import Evidence
 from stanct.pages.page import (
@@ -26,11 +28,15 @@ from stanct.plots.canvas import chain_colour
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.runs.surveyed import searched, survey_facts
+from stanct.runs.screen import MOST_PEAKS
+from stanct.runs.surveyed import OF_PEAKS, searched, survey_facts
 from stanct.runs.verdicts import Check, failures
 
 MOST_ROWS = 1000
 """Largest number of rows in the summary; a longer page would be slow to open."""
+
+MOST_THERE = 5
+"""Largest number of scalars whose values at peaks are shown."""
 
 _SECTIONS = (
     ("evidence", "Evidence"),
@@ -62,6 +68,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
     tables: dict[str, list[Table]] = {}
     if run.has_posterior:
         tables["mixing"] = [_chain_table(run, evidence)]
+        tables["posterior"] = _peaks_table(run)
         if isinstance(run, EvidenceRun):
             estimates = [_estimate_table(run)] if known else []
             tables["evidence"] = [*estimates, *_modes_table(run)]
@@ -90,7 +97,10 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         data_words=_data_words(run),
         evidence=evidence,
         answer=_answer(evidence),
-        checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
+        checks=[
+            replace(check, name=check.title)
+            for check in (*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed))
+        ],
         verdict=run.verdict,
         searched=searched(run) if run.has_posterior else "",
         remedies=remedies(run.diagnostics),
@@ -129,7 +139,8 @@ def _answer(evidence: Evidence | None) -> dict[str, str]:
     return {
         "unknown": "",
         "of": evidence.of,
-        "log_z": with_error(evidence.log_z, evidence.std_error) + where,
+        # On a phone, the error stays in the line of its number.
+        "log_z": with_error(evidence.log_z, error).replace(" ± ", "\xa0±\xa0") + where,
         # Below all digits both ends would be the number itself.
         "low": "" if is_below_digits(evidence.std_error) else _fixed(low, places),
         "high": _fixed(high, places),
@@ -151,11 +162,12 @@ def _limit(check: Check) -> str:
 
 
 def _facts(run: Run, evidence: Evidence | None) -> list[tuple[str, str]]:
+    imported = " of the import" if run.provenance.get("imported") else ""
     facts = [
         ("Method", run.made_by),
         ("Draws", f"{run.chains} × {run.draws}"),
         ("Gradients", f"{run.gradients:,}".replace(",", " ")),
-        ("Time", f"{run.provenance['seconds']:.1f} s"),
+        (f"Time{imported}", f"{run.provenance['seconds']:.1f} s"),
     ]
     if evidence is not None and not evidence.unknown:
         facts += [
@@ -181,7 +193,7 @@ def _estimate_table(run: EvidenceRun) -> Table:
     named = [(f"{reported.method} (reported)", reported), *run.extra_estimates().items()]
     rows = tuple(
         Row(
-            label,
+            _in_lines(label),
             (
                 _shown(e.log_z, 7, f"0.{'0' * MOST}"),
                 *(
@@ -195,6 +207,11 @@ def _estimate_table(run: EvidenceRun) -> Table:
     )
     columns = ("estimator", "log Z", "std. error", *reported.part_names, "effective size")
     return Table("Estimates of log Z", columns, rows)
+
+
+def _in_lines(name: str) -> Markup:
+    """A long name, broken where its parts end, so that numbers stand beside it on a phone."""
+    return Markup("<br>").join(name.replace(", ", ", \n").replace(" (", " \n(").split("\n"))
 
 
 def _shown(value: float, digits: int, small: str = f"below 1e-{MOST}") -> Cell:
@@ -225,6 +242,23 @@ def _modes_table(run: Run) -> list[Table]:
     left_out = bool(modes[[*run.mode_means]].isna().to_numpy().any())
     why = ". A mean is left out where hardly any draw lies: see run.optima" * left_out
     return [Table(f"Modes, in the search's order{why}", ("mode", *columns.values()), rows)]
+
+
+def _peaks_table(run: Run) -> list[Table]:
+    """Make a table of the optima that have draws if a mode holds several."""
+    found = run.optima
+    if found is None or not len(run.heavy_optima):
+        return []
+    heads = {"weight": "weight", "std_error": "std. error", "mode": "mode", "seen": "ascents"}
+    there = [name for name in found.columns if name not in {*heads, "log_mass"}][:MOST_THERE]
+    shown = found.iloc[run.heavy_optima[:MOST_PEAKS]]
+    rows = tuple(
+        Row(f"peak {number}", tuple(cell(float(value), 4) for value in values))
+        for number, values in zip(shown.index, shown[[*heads, *there]].to_numpy(float), strict=True)
+    )
+    more = f", the {len(shown)} heaviest of {len(found)}" * (len(shown) < len(found))
+    caption = f"Peaks (run.optima){more}. {OF_PEAKS}"
+    return [Table(caption, ("peak", *heads.values(), *(f"{n} there" for n in there)), rows)]
 
 
 def _chain_table(run: Run, evidence: Evidence | None) -> Table:
@@ -267,7 +301,7 @@ def _steps(run: Run) -> list[tuple[str, ...]]:
         log_z, error = row.get("log_z"), row.get("std_error")
         told = ""
         if known and log_z is not None and error is not None and math.isfinite(log_z):
-            told = log_z_in_words(log_z, error)
+            told = with_error(log_z, error)
         counts = [row.get(name) for name in ("parts", "draws", "gradients", "evaluations")]
         costs = ("" if count is None else f"{count:,}" for count in counts)
         rows.append((row["step"].replace("_", " "), row["found"], *costs, told))

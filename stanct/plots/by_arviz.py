@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError
-from stanct.estimates.arviz_bridge import density, drawn
+from stanct.estimates.arviz_bridge import NARROW, density, drawn
 from stanct.estimates.modality import modalities
 from stanct.estimates.naming import Names, by_interest, label, places_of
 from stanct.plots.canvas import INK, SECOND
@@ -37,6 +37,10 @@ INTERVAL, MOST_PIECES = 0.95, 3
 """Probability of the intervals of highest density, and how many the words below a picture list."""
 SHALLOW, LEAST_SHARE = 0.5, 0.01
 """Height of a valley over the lower of its humps, and share of a hump, for a piece of its own."""
+
+
+TAIL, GRID, SMOOTH = 0.005, 400, "scott"
+"""Share of the prior beyond each end of its curve, places of that, and the rule for its kernel."""
 
 
 def first_names(run: Run, most: int) -> list[str]:
@@ -164,14 +168,21 @@ def named_draws(run: Run, names: Names) -> dict[str, Array]:
 
 
 def with_prior(axes: Any, prior: Mapping[str, Array]) -> None:
-    """Add the density of the prior to ArviZ's pictures of the posterior, where they lie."""
+    """Add the density of the prior to ArviZ's pictures of the posterior.
+
+    They become wider for it, by as much as they are wide to each side at most.
+    """
     for one in np.ravel(axes):
         name = one.get_title()
         if name not in prior:
             continue
         low, high = one.get_xlim()
+        ends = np.quantile(prior[name], [TAIL, 1 - TAIL])
+        first, last = min(low, ends[0]), max(high, ends[1])
+        rule = NARROW if _has_humps(prior[name]) else SMOOTH
+        grid, height = density(prior[name], first, last, rule)
         wide = high - low
-        grid, height = density(prior[name], low - wide / 2, high + wide / 2)
-        one.plot(grid, height, color=SECOND, ls="--", label="prior")
-        one.set_xlim(grid[0], grid[-1])
+        x = np.linspace(max(first, low - wide), min(last, high + wide), GRID)
+        one.plot(x, np.interp(x, grid, height, 0, 0), color=SECOND, ls="--", label="prior")
+        one.set_xlim(x[0], x[-1])
         one.legend(frameon=False)

@@ -155,7 +155,11 @@ class Run(Prompted, Surveyed, Drawn, Reported, Pictured, Extendable, ABC):
         return tuple(name for names in own for name in names)
 
     def facts(self) -> dict[str, float]:
-        """Single numbers that describe this run, label to value."""
+        """Single numbers that describe this run, label to value.
+
+        Of the search: a mode counts with at least a thousandth of the largest mass, and a spike,
+        with as much mass as its mode, is found with a probability of 95 %.
+        """
         return survey_facts(self.provenance.get("survey"))
 
     def chain_counts(self) -> dict[str, Array]:

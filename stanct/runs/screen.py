@@ -6,15 +6,13 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from stanct.common.errors import counted
 from stanct.estimates.naming import FEW, by_interest, label, places_of
 from stanct.estimates.weighted import scalars
 from stanct.runs.decisions import decisions
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.runs.surveyed import searched
+from stanct.runs.surveyed import LIGHT, OF_PEAKS, searched
 from stanct.runs.verdicts import OF_THE_PROGRAM, Check, failures
 
 WIDTH = 80
@@ -22,9 +20,9 @@ UNSEEN = (
     "No check can see a mode that neither the search nor any chain has visited, as a narrow one "
     "far away in many dimensions."
 )
-# Peaks and modes that are listed, and their columns; the share from which on a peak is, and the
-# scalars of a posterior in which all variables have many; components of what is derived.
-MOST_PEAKS, MOST_COLUMNS, LIGHT, FEWEST_ROWS, FEW_DERIVED = 10, 7, 0.01, 12, 3
+# Peaks and modes that are listed, and their columns; the scalars of a posterior in which all
+# variables have many; components of what is derived.
+MOST_PEAKS, MOST_COLUMNS, FEWEST_ROWS, FEW_DERIVED = 10, 7, 12, 3
 _UNTOLD = {"log_z", "log_z_std_error", "pilot_log_z", "pilot_weight", "chains", "log_mass"}
 
 # What each method does, as a predicate of its draws.
@@ -83,6 +81,8 @@ def _paragraphs(run: Run, folder: str | None) -> Iterator[str]:
         f"{counted(run.chains, 'chain')} of {run.draws} draws", f"{run.gradients:,} gradients",
         f"{run.provenance['seconds']:.1f} s", f"seed {run.settings['seed']}",
     ]  # fmt: skip
+    if run.provenance.get("imported"):
+        made[2:] = [f"imported in {made[2]} with the {made[3]}"]
     if run.engine != "embedded":
         made.insert(3, f"engine {run.engine}")
     told = " ".join(decisions(run.provenance))
@@ -132,13 +132,10 @@ def _peaks(run: Run) -> Iterator[str]:
 
     Peaks are shown where a mode holds more than one. The heaviest come first.
     """
-    peaks, modes = run.optima_columns, run.mode_columns
-    named = ""
-    heavy = np.zeros(0, bool) if peaks is None else peaks["weight"] >= LIGHT
-    if peaks is not None and heavy.sum() > len(np.unique(peaks["mode"][heavy])):
+    modes, named = run.mode_columns, ""
+    if len(run.heavy_optima):
         found, known = run.optima, run.provenance["survey"]["optima"]["ends"]
-        said = "Peaks (run.optima)"
-        note = "Short chains move between the peaks of one mode."
+        said, note = "Peaks (run.optima)", OF_PEAKS
     elif modes is not None and len(modes["weight"]) > 1:
         found, known, said, note = run.modes, len(modes["weight"]), "Modes (run.modes)", ""
         named = " rows" * bool(run.provenance["survey"].get("around"))  # of wide mass, too

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from stanct.common.arrays import Array
 from stanct.common.errors import StanctError, counted
 from stanct.estimates.averages import expectation, weighted_quantile
+from stanct.estimates.digits import bound
 from stanct.estimates.modes import (
     likeliest,
     masses_of,
@@ -43,6 +45,7 @@ MOST_MEANS, MOST_THERE = 6, 12
 MOST_TOLD_APART, APART = 100, 4.0
 # Optima with less of the weight are not asked in which scalars they differ.
 LIGHT = 0.01
+OF_PEAKS = "Short chains move between the peaks of one mode."
 THREE_QUARTERS = np.array([0.25, 0.5, 0.75])
 
 AGAIN = (
@@ -80,7 +83,8 @@ class Surveyed:
         many `optima` have a hundredth of its weight or more. A mean is NaN where hardly any
         draw lies, as between two peaks.
 
-        None where the base was not fitted by pilots.
+        The numbers of modes are not those of `optima`, whose column `mode` has them. None where the
+        base was not fitted by pilots.
         """
         import pandas as pd
 
@@ -99,7 +103,7 @@ class Surveyed:
         `mode` of `modes` that encloses it; the `log_mass` of the Gaussian of its curvature, natural
         log, and `seen`, the number of the search's ascents that ended there, 0 where scans around
         modes alone did; and there up to twelve scalars, of these first those in which optima
-        differ.
+        differ. Optima have numbers of their own: optimum 5 need not be in mode 5.
         A draw belongs to the optimum that it is most likely of, by their Gaussians. None without a
         search, or where no ascent ended at an optimum.
         """
@@ -124,6 +128,19 @@ class Surveyed:
         there = {name: there[name] for name in first}
         number = pd.RangeIndex(1, len(place) + 1, name="optimum")
         return pd.DataFrame({**own, **there}, index=number)
+
+    @property
+    def heavy_optima(self) -> Array:
+        """Places in `optima` of those with a hundredth of the draws' weight, the heaviest first.
+
+        None unless a mode holds several of them.
+        """
+        found = self.optima_columns
+        if found is None:
+            return np.array([], int)
+        order = np.argsort(-found["weight"], kind="stable")
+        heavy = order[found["weight"][order] >= LIGHT]
+        return heavy if len(heavy) > len(np.unique(found["mode"][heavy])) else heavy[:0]
 
     def _peaks(self) -> dict[str, list[int]]:
         """How many optima have a hundredth of each mode's weight; empty without optima."""
@@ -324,8 +341,12 @@ def _differs(found: Array, values: Array, log_weights: Array) -> bool:
 
 
 def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
-    """Single numbers that describe a search, label to value."""
-    chance = "chance that another start finds a new mode"
+    """Single numbers that describe a search, label to value.
+
+    A mode counts with at least a thousandth of the largest mass. A spike as narrow as is told, with
+    as much mass as its mode, is found with a probability of 95 %.
+    """
+    chance = "chance that another start finds a new mode that counts"
     if survey is None:
         return {"starts of the search": 0}
     if not survey["starts"]:
@@ -335,13 +356,13 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
     # Where every mode was found twice, one in so many starts is as much as can be said.
     known = bool(survey["unseen"])
     finest, light = survey["finest"], survey["unseen_of_any"]
-    spikes = {"spikes inside a mode are found if narrower by at most": finest}
+    spikes = {"how many times narrower a spike inside a mode may be": finest}
     return {
         "modes found": int(modes_of(survey).max()) + 1,
         "starts of the search": survey["starts"],
         "largest radius searched": survey["radius"],
         chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
-        **({"chance that it ends at a new one, however light": light} if light else {}),
+        **({"chance that another start finds a new mode, however light": light} if light else {}),
         "annealed particles of the search": survey["particles"],
         **(spikes if finest > 1 else {}),
     }
@@ -369,20 +390,26 @@ def searched(run: Any) -> str:
             "No ascent of the density ended at a mode, as is common in hierarchies. Chains and "
             f"approximations know {modes}, and how likely another is, is not known."
         )
-    chance = f"{facts['unseen']:.1%}" if facts["unseen"] else f"below {1 / facts['starts']:.1%}"
+    unseen = facts["unseen"]
+    chance = f"{unseen:.1%}" if unseen else f"below {bound(100 / facts['starts'], ceil)}%"
     of_any, optima = facts["unseen_of_any"], facts.get("optima")
     ended = f"ended at {counted(optima['ends'], 'optimum', 'optima')} and " if optima else ""
-    lighter, named = of_any > facts["unseen"], facts["named"]
+    lighter, named = of_any > unseen, facts["named"]
     light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin of the "
         f"unconstrained space, and around modes, {ended}found {modes} with at least a thousandth "
         "of the largest mass; the chance that one more finds another such mode is "
         f"{chance}{light}. "
+        + (_several(len(run.heavy_optima)) if len(run.heavy_optima) else "")
         + (_named(facts) if named else "")
         + ("Wide mass around a mode counts with it. " * (known < len(facts["log_evidence"])))
         + ("" if facts["whole"] else _finest(facts["finest"]))
     ).rstrip()
+
+
+def _several(peaks: int) -> str:
+    return f"The draws are at {peaks} peaks (run.optima). {OF_PEAKS} "
 
 
 def _named(facts: Mapping[str, Any]) -> str:
@@ -396,7 +423,7 @@ def _finest(ratio: float) -> str:
         return "Spikes inside a mode were not looked for."
     return (
         "A spike inside a mode, with as much mass and up to "
-        f"{float(f'{ratio:.2g}'):g} times narrower, is found with a probability of 95%."
+        f"{bound(ratio, floor)} times narrower, is found with a probability of 95%."
     )
 
 

@@ -35,7 +35,7 @@ class Checks(tuple[Check, ...]):
     def _repr_html_(self) -> str:
         columns = ["check", "verdict", "what was seen", "what to do"]
         rows = [
-            [c.name, "ok" if c.passed else "failed", c.message, "" if c.passed else c.remedy]
+            [c.title, "ok" if c.passed else "failed", c.message, "" if c.passed else c.remedy]
             for c in self
         ]
         if all(c.passed for c in self):

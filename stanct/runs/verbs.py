@@ -127,11 +127,17 @@ class Pictured:
         return write_picture(run, kind, file, options)
 
     def plot_trace(self, names: Names = None, **options: Any) -> Any:
-        """Plot the densities of scalars by chain, and their values along the chains."""
+        """Plot the densities of scalars by chain, and their values along the chains.
+
+        ArviZ's `plot_trace`, in 1.x `plot_trace_dist`, gets the options.
+        """
         return self._by_arviz("trace", names, options)
 
     def plot_pair(self, names: Names = None, **options: Any) -> Any:
-        """Plot scalars against each other, with their densities: a corner plot."""
+        """Plot scalars against each other, with their densities: a corner plot.
+
+        ArviZ's `plot_pair` gets the options, such as ``figsize=(6, 6)`` or ``kind="kde"``.
+        """
         return self._by_arviz("pair", names, options)
 
     def plot_posterior(self, names: Names = None, *, prior: bool = False, **options: Any) -> Any:
@@ -141,6 +147,7 @@ class Pictured:
         that `summary` has.
 
         With `prior`, also the density of the prior is drawn, which is sampled first (`prior`).
+        ArviZ's `plot_posterior`, in 1.x `plot_dist`, gets the options, such as ``figsize=(6, 3)``.
         """
         if not prior:
             return self._by_arviz("posterior", names, options)

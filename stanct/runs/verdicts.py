@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -118,6 +119,12 @@ class Check:
     remedy: str
 
     @property
+    def title(self) -> str:
+        """The name, and of an R-hat what it is of, because it is not that of parameters."""
+        of = re.match(r"(?:The )?split R-hat of (β|δ|the log likelihood)", self.message, re.I)
+        return f"{self.name} of {of[1]}" if of else self.name
+
+    @property
     def kind(self) -> Kind:
         """What all checks of this name have in common.
 
@@ -138,7 +145,7 @@ class Check:
 
     def __repr__(self) -> str:
         verdict = "ok  " if self.passed else "FAIL"
-        text = f"{verdict} {self.name}: {self.message}"
+        text = f"{verdict} {self.title}: {self.message}"
         return text if self.passed else f"{text} {self.remedy}"
 
 

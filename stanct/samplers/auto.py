@@ -274,7 +274,9 @@ def _choice(job: Job, start: FittedBase) -> _Step:
         times = INDEPENDENT if start.base.dimension <= MOST_DENSE else 1
         draws = max(int(times * effort_of(job.target) * job.draws), job.draws)
         return _Step(_INDEPENDENT, draws, why)
-    seen += f" (independent draws need {recipe.even:.0%} and {recipe.bounded:g})"
+    needs = [f"more than {recipe.even:.0%}"] if score.even <= recipe.even else []
+    needs += [f"less than {recipe.bounded:g} times"] if score.largest >= recipe.bounded else []
+    seen += f" (independent draws need {' and '.join(needs)})"
     if not start.base.is_gaussian:
         return _Step(_LADDER, job.draws, f"{_shape(start)} is not near enough: {seen}")
     far = score.width > FAR and not _has_necks(job.target)

@@ -8,11 +8,14 @@ way, an ascent ends at the mode of that one, however narrow it is.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
+from collections.abc import Container, Sequence
 
 from stanct.common.errors import ProgramError
+from stanct.stan.nodes import Statement
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.source import SourceText
-from stanct.stan.syntax import Syntax, free_prefix
+from stanct.stan.syntax import Syntax, free_prefix, walk
 
 _BLOCKS = "transformed parameters", "model", "generated quantities"
 # Components are lower by so many nats for each number that they are away from the kept one.
@@ -41,7 +44,8 @@ def with_one_component(source: str) -> str | None:
     """The program with one unconstrained parameter more, the last, which keeps one component.
 
     It counts components from 1. Beyond the last one, that stays. None where the density has no
-    mixture by these names.
+    mixture by these names, or sums over states one after the other, as of a hidden Markov model,
+    whose paths are no components.
     """
     if not any(name in source for name in _CALLS):
         return None
@@ -59,17 +63,21 @@ def with_one_component(source: str) -> str | None:
     generated = blocks.pop("generated quantities", [])
     if parameters is None or not own.isdisjoint(_CALLS) or not any(blocks.values()):
         return None
+    bodies = [[*syntax.statements(_BLOCKS[0]), *syntax.statements(_BLOCKS[1])]]
+    bodies += [[one.body] for one in syntax.functions]
+    if any(_recurs(syntax, body, mixing) for body in bodies):
+        return None
     prefix = free_prefix("component_", syntax)
     end = syntax.tokens[parameters.closing].start
     edits = [Edit(end, end, f"  real {prefix};\n"), _defined(syntax, prefix)]
     heads = [one.name for one in syntax.functions if syntax.word(one.name) in mixing]
-    bodies = [
+    inner = [
         token
         for one in syntax.functions
         if syntax.word(one.name) in mixing
         for token in syntax.calls(one.body.tokens, mixing.__contains__)
     ]
-    for token in {*heads, *bodies, *generated, *itertools.chain(*blocks.values())}:
+    for token in {*heads, *inner, *generated, *itertools.chain(*blocks.values())}:
         name, inside = syntax.tokens[token], syntax.inside(token + 1)
         closing = syntax.tokens[inside.stop].start
         comma = ", " if inside.stop > inside.first else ""
@@ -89,6 +97,24 @@ def _mixing(syntax: Syntax) -> set[str]:
             if syntax.calls(one.body.tokens, found.__contains__):
                 found.add(syntax.word(one.name))
     return found
+
+
+def _recurs(syntax: Syntax, body: Sequence[Statement], mixing: Container[str]) -> bool:
+    """Whether a sum over components goes into its own terms, in a loop."""
+    inputs, sums = defaultdict[str, set[str]](set), list[tuple[str, set[str]]]()
+    for statement in walk(body):
+        for name, value in syntax.assigned(statement):
+            inputs[name].update(syntax.names(value))
+            calls = syntax.calls(value, mixing.__contains__)
+            sums += [(name, {*syntax.names(syntax.inside(call + 1))}) for call in calls]
+    for name, reached in sums:
+        before = 0
+        while len(reached) > before:
+            before = len(reached)
+            reached |= {own for one in reached for own in inputs.get(one, ())}
+        if name in reached:
+            return True
+    return False
 
 
 def _defined(syntax: Syntax, prefix: str) -> Edit:

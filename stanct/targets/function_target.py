@@ -97,9 +97,9 @@ class FunctionDensity:
         _noted.calls += 1
         try:
             row = ctypes.c_double * self.dimension
-            found, slope = self.function(np.frombuffer(row.from_address(x)).copy())
+            found, slope = self.function(np.array(row.from_address(x)))
             ctypes.c_double.from_address(value).value = float(found)
-            np.frombuffer(row.from_address(gradient))[:] = slope
+            np.ctypeslib.as_array(row.from_address(gradient))[:] = slope
         except BaseException as failure:
             self._note(failure)
             return 1
