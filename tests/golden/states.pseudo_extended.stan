@@ -124,7 +124,8 @@ data {
   int<lower=0, upper=1> ct_is_dense;
   matrix[ct_D, ct_is_dense ? ct_D : 1] ct_base_scale;
   int<lower=1> ct_N; // copies
-  // Bias b at its knots in beta; [0, 1] and [0, log zeta] for a linear one.
+  // Bias b at its knots in beta. Any is valid; chains cross the path best where
+  // b is near the log normalising constant at each beta, b(1) near log Z.
   int<lower=2> ct_K;
   vector<lower=0, upper=1>[ct_K] ct_bias_beta; // 0, ..., 1, ascending
   vector[ct_K] ct_bias; // begins with 0

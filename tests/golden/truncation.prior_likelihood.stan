@@ -66,7 +66,8 @@ data {
   array[N] int<lower=1, upper=6> n;
   vector[N] x;
 
-  // Bias b at its knots in beta; [0, 1] and [0, log zeta] for a linear one.
+  // Bias b at its knots in beta. Any is valid; chains cross the path best where
+  // b is near the log normalising constant at each beta, b(1) near log Z.
   int<lower=2> ct_K;
   vector<lower=0, upper=1>[ct_K] ct_bias_beta; // 0, ..., 1, ascending
   vector[ct_K] ct_bias; // begins with 0
