@@ -80,5 +80,6 @@ def test_wells_are_sums_over_blocks(
 
 def test_they_are_run_where_they_are_named(families: ModuleType) -> None:
     assert families.BY_NAME.keys() - families.FAMILIES.keys() == {
-        "gaussians", "two_widths", "spikes", "wells", "wells_in_pairs"
+        "gaussians", "two_widths", "spikes", "wells", "wells_in_pairs",
+        "spike_unnamed", "spikes_unnamed", "slabs", "light",
     }  # fmt: skip

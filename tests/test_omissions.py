@@ -690,7 +690,8 @@ def test_mixtures_without_weights_are_said(source: str, said: bool) -> None:
 
 
 LATENT = (
-    "functions { real f_lpdf(real y, vector w) { return dirichlet_lpdf(w | [1, 2, 3]') + y; } }"
+    "functions { real f_lpdf(real y, vector w) { "
+    "return dirichlet_lpdf(w | [1, 2, 3]') + normal_lpdf(y | w[1], 1); } }"
 )
 WEIGHTS_OF = "data { real y; vector[3] a; } parameters { TYPE w; } model { PRIOR MIXED }"
 MIXED = (
