@@ -13,7 +13,6 @@ from runs import line_run
 from sampled import sampled
 from targets import TWO_MODES
 
-from stanct.bases.known import Sought
 from stanct.common.errors import StanctError
 from stanct.estimates.averages import expectation
 from stanct.estimates.modes import mode_shares
@@ -23,8 +22,9 @@ SURVEY = {
     "place": [[-5.0], [5.0], [40.0]],
     "spread": [[1.0], [0.5], [1.0]],
     "log_evidence": [0.0, -1.0, -2.0],
-    "owner": [],
-    **dataclasses.asdict(Sought(starts=10, radius=10.0, unseen=0.0)),
+    "starts": 10,
+    "radius": 10.0,
+    "unseen": 0.0,
 }
 EXACT = {(1, "x"): -5.0, (1, "y"): 26.0, (2, "x"): 5.0, (2, "y"): 25.25}
 """Means of x and y = x² in the modes N(−5, 1) and N(5, 1/2); a third one has no draws."""

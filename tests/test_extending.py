@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,15 @@ class TestRefusals:
             run.extend(100, target=target_of(TWO_MODES.source))
         with pytest.raises(SamplingError, match="1 dimensions, and the run has 2"):
             run.extend(100, target=target_of("parameters { real x; } model { x ~ normal(0, 1); }"))
+
+    def test_what_a_saved_run_may_lack(self) -> None:
+        run = first("gibbs")
+        told = {k: v for k, v in run.provenance.items() if k not in ("source", "log_step")}
+        old = replace(run, provenance=told)
+        with pytest.raises(SamplingError, match="saved by an earlier version"):
+            old.extend(100)
+        with pytest.raises(SamplingError, match="has no step sizes"):
+            old.extend(100, target=target_of(LINE.source, LINE.data), progress=False)
 
 
 def test_a_python_function_is_passed_again() -> None:

@@ -151,8 +151,9 @@ def _recorded(run: Run) -> ProgramTarget:
     told = run.provenance
     source = told.get("source")
     if source is None:
+        kind = "was saved by an earlier version" if run.programs else "is of a Python function"
         raise SamplingError(
-            "The run is of a Python function, so it does not have its target.",
+            f"The run {kind}, so it does not have its target.",
             remedy="Pass the target, such as target=model.target(data).",
         )
     ends = told.get("ends")

@@ -12,7 +12,7 @@ from stanct.api.preparing import Asked, prepared
 from stanct.bases.known import Hints
 from stanct.bases.loop import Recipe
 from stanct.bases.recipes import AUTO, RECIPES
-from stanct.common.errors import SamplingError, StanctError
+from stanct.common.errors import ImproperError, SamplingError, StanctError
 from stanct.common.names import BASES, MODES
 from stanct.common.resources import within_memory
 from stanct.common.seeds import Seeds
@@ -193,14 +193,18 @@ def measuring_prior(
         seconds = own if seconds is None else min(own, seconds)
     if seconds is not None:
         options["max_seconds"] = max(seconds, 0.0)
+    dependence = Dependence(target.program)
+    doubts = untold(dependence, target.omissions)
+    wanted = told["log_prior_mass"] is None if rests else doubts
+    if run.ended_early or not wanted or not (rests or dependence.tells_apart):
+        return run
     try:
-        dependence = Dependence(target.program)
-        doubts = untold(dependence, target.omissions)
-        wanted = told["log_prior_mass"] is None if rests else doubts
-        if run.ended_early or not wanted or not (rests or dependence.tells_apart):
-            return run
         with Bar(0, "the prior alone", shown=progress):
             prior = sampled(prior_target(target.program, target.data), "auto", options)
+    except ImproperError as none:
+        said = [f"Of the prior alone, {none.message}", none.remedy]
+        lines = [one.line for one in doubts]
+        return replace(run, provenance={**told, "improper_prior": said, "measured": lines})
     except (StanctError, KeyboardInterrupt):
         return run
     facts = {n: told[n] + prior.provenance[n] for n in ("gradients", "evaluations", "seconds")}

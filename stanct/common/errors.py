@@ -123,6 +123,10 @@ class TooLittleTimeError(SamplingError):
     """The time that a run may take passed before there were draws to keep."""
 
 
+class ImproperError(SamplingError):
+    """The integral of the density has no end, and no method could sample it."""
+
+
 class LostExecutorError(SamplingError):
     """An executor failed: a worker was killed, ran out of memory, or could not be reached."""
 

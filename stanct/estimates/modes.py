@@ -47,7 +47,8 @@ def modes_of(survey: Mapping[str, Any]) -> Array:
     Wide mass around a mode counts with it.
     """
     pilots = np.array(survey["log_evidence"])
-    _, own = np.unique(survey["owner"] or np.arange(pilots.size), return_inverse=True)
+    # Runs that an earlier version saved do not tell whose wide mass it is.
+    _, own = np.unique(survey.get("owner") or np.arange(pilots.size), return_inverse=True)
     if own.max() + 1 == pilots.size:
         return own
     order = np.argsort(-_joined(pilots, own), kind="stable")

@@ -393,7 +393,7 @@ def searched_check(known: Mapping[str, Any]) -> Check:
         for seen, log_mass in zip(optima["seen"], optima["log_mass"], strict=True)
         if log_mass > optima["log_mass"][0] - AS_GOOD
     )
-    rough, particles = known["again"] is not None, known["particles"]
+    rough, particles = known.get("again") is not None, known.get("particles")
     looked = f" {particles} annealed particles looked for other mass, too." if particles else ""
     return least(
         "search", again, FOUND_AGAIN if rough else 0,

@@ -74,10 +74,11 @@ class ParticleRun(EvidenceRun):
 
     def _checks(self) -> tuple[Check, ...]:
         evidence = self.bare_evidence
-        _, tries, _, divergent, rejected = self.counts.sum(axis=0)
+        _, tries, accepted, divergent, rejected = self.counts.sum(axis=0)
         divergences, rejections = divergent / max(tries, 1), rejected / max(tries, 1)
-        bins = self.provenance["acceptance"]["acceptance"]
-        accept = min((a for a in bins if a is not None), default=0.0)
+        # Some saved runs have only the mean acceptance.
+        bins = self.provenance.get("acceptance", {}).get("acceptance", [])
+        accept = min((a for a in bins if a is not None), default=accepted / max(tries, 1))
         spread = float(np.ptp(self.log_weights[np.isfinite(self.log_weights)]))
         more = "Use more temperatures, then more particles (draws=)."
 

@@ -305,14 +305,16 @@ def surveyed_checks(
 
     `modes` are a run's `pilot_columns`.
     """
-    if modes is None or survey is None:
+    if modes is None:
         return ()
-    again = survey["again"]
+    known = survey or {}
+    again = known.get("again")
     if again is not None and again < FOUND_AGAIN:
-        return (rough_check(again, survey["starts"], survey["unseen_of_any"]),)
-    if survey["settled"] is False:
-        return (unsettled_check(survey["particles"], int(modes["mode"].max())),)
-    looked = [searched_check(survey)] if survey.get("optima") and survey["starts"] else []
+        return (rough_check(again, known["starts"], known["unseen_of_any"]),)
+    if known.get("settled") is False:
+        return (unsettled_check(known["particles"], int(modes["mode"].max())),)
+    optima = known.get("optima")
+    looked = [searched_check(known)] if optima and known["starts"] else []
     return (modes_check(modes, remedy), *looked)
 
 
@@ -355,15 +357,17 @@ def survey_facts(survey: Mapping[str, Any] | None) -> dict[str, float]:
         return {"modes found": known, "starts of the search": 0, apart: survey["unseen"]}
     # Where every mode was found twice, one in so many starts is as much as can be said.
     known = bool(survey["unseen"])
-    finest, light = survey["finest"], survey["unseen_of_any"]
+    # Runs that an earlier version saved have fewer numbers.
+    finest = survey.get("finest", 1.0)
     spikes = {"how many times narrower a spike inside a mode may be": finest}
+    light = survey.get("unseen_of_any") or 0.0
     return {
         "modes found": int(modes_of(survey).max()) + 1,
         "starts of the search": survey["starts"],
         "largest radius searched": survey["radius"],
         chance if known else f"{chance}, below": survey["unseen"] or 1 / survey["starts"],
         **({"chance that another start finds a new mode, however light": light} if light else {}),
-        "annealed particles of the search": survey["particles"],
+        "annealed particles of the search": survey.get("particles", 0),
         **(spikes if finest > 1 else {}),
     }
 
@@ -392,9 +396,9 @@ def searched(run: Any) -> str:
         )
     unseen = facts["unseen"]
     chance = f"{unseen:.1%}" if unseen else f"below {bound(100 / facts['starts'], ceil)}%"
-    of_any, optima = facts["unseen_of_any"], facts.get("optima")
+    of_any, optima = facts.get("unseen_of_any", 0.0), facts.get("optima")
     ended = f"ended at {counted(optima['ends'], 'optimum', 'optima')} and " if optima else ""
-    lighter, named = of_any > unseen, facts["named"]
+    lighter, named = of_any > unseen, facts.get("named", 0)
     light = f", and that it ends at a new one, however light, {of_any:.1%}" if lighter else ""
     return (
         f"{facts['starts']} ascents from up to {facts['radius']:g} around the origin of the "
@@ -404,7 +408,7 @@ def searched(run: Any) -> str:
         + (_several(len(run.heavy_optima)) if len(run.heavy_optima) else "")
         + (_named(facts) if named else "")
         + ("Wide mass around a mode counts with it. " * (known < len(facts["log_evidence"])))
-        + ("" if facts["whole"] else _finest(facts["finest"]))
+        + ("" if facts.get("whole") else _finest(facts.get("finest")))
     ).rstrip()
 
 
@@ -413,12 +417,14 @@ def _several(peaks: int) -> str:
 
 
 def _named(facts: Mapping[str, Any]) -> str:
-    rest = "They are Gaussian and explain all that was seen; nothing else was looked for. "
-    told = f"The {facts['named']} components that the program names were followed. "
-    return told + rest * facts["whole"]
+    whole = bool(facts.get("whole"))
+    rest = " They are Gaussian and explain all that was seen; nothing else was looked for."
+    return f"The {facts['named']} components that the program names were followed.{rest * whole} "
 
 
-def _finest(ratio: float) -> str:
+def _finest(ratio: float | None) -> str:
+    if ratio is None:  # a run that an earlier version saved
+        return ""
     if ratio <= 1:
         return "Spikes inside a mode were not looked for."
     return (

@@ -39,7 +39,7 @@ _INSIDE = {
     "running_log_z", "shows", "smooth_bias", "standardised", "statistics", "stored",
     "target_log_weights", "thermodynamic_evidence", "time_limit", "tours", "z", "count_evidence",
     "bias", "counts", "island", "mode_columns", "mode_means", "pilot_columns",
-    "picked", "unconstrained", "optima_columns", "alike", "pictures",
+    "picked", "unconstrained", "heavy_optima", "optima_columns", "alike", "pictures",
 }  # fmt: skip
 
 

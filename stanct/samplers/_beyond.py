@@ -12,7 +12,7 @@ import numpy as np
 
 from stanct.bases.loop import effort_of
 from stanct.common.arrays import Array
-from stanct.common.errors import SamplingError, StanctError
+from stanct.common.errors import ImproperError, StanctError
 from stanct.engines.embedded import DrawBlock
 from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
@@ -106,7 +106,7 @@ def named_endless(ledger: Ledger) -> Iterator[None]:
         if failed is None:
             raise
         words = f"log Z does not exist. {failed.message}"
-        raise SamplingError(words, remedy=failed.remedy) from cause
+        raise ImproperError(words, remedy=failed.remedy) from cause
 
 
 def noting_beyond(

@@ -63,8 +63,13 @@ def start(density: SampledDensity, base: Base, rng: np.random.Generator) -> Stat
 
 
 def frozen_table(run: Run) -> StepTable:
-    """The step sizes by which a run made its draws."""
-    log_step = run.provenance["log_step"]
+    """The step sizes by which a run made its draws; raises `SamplingError` without them."""
+    log_step = run.provenance.get("log_step")
+    if log_step is None:
+        raise SamplingError(
+            "The saved run has no step sizes, so it cannot be extended.",
+            remedy="Run it again with more draws (draws=).",
+        )
     return StepTable(np.array(log_step, float), np.ones(len(log_step)))
 
 
