@@ -47,6 +47,7 @@ def test_each_component_has_its_own_density(model: str) -> None:
         "target += log_mix(0.3, a, b);",
         "target += log_mix(0.3, log_sum_exp(a, -1e300), b);",
         "a += log(0.3); target += a + log1p_exp(b + log(0.7) - a);",
+        "a += log(0.3); a = log_sum_exp(a, log(0.7) + b); target += a;",
     ],
 )
 def test_two_components(model: str) -> None:

@@ -282,8 +282,11 @@ class Pilots(Maker):
         most = most_pilots(state.target.density.dimension)
         fits = [*state.near, *first.fits]
         known, few = _heavy(state.search.fits, fits), len(state.search.fits) <= most
-        left_out = _left_out(known, fits, few=few)
-        rest = [inside(fit, state.target.density) for fit in left_out if not is_flat(fit)]
+        rest = [
+            inside(fit, state.target.density)
+            for fit in _left_out(known, fits, few=few)
+            if not is_flat(fit)
+        ]
         price = len(rest) * first.gradients / most
         if not rest or price > state.purse.may_spend(self.share):
             return first
@@ -297,8 +300,8 @@ class Pilots(Maker):
             found += [one for one in more.fits if not any(explains(n, one) for n in found)]
             gradients, evaluations = gradients + more.gradients, evaluations + more.evaluations
         if few:  # chains left these, whose curvature says where they are
-            still = {id(fit) for fit in _left_out(known, [*state.near, *found], few=True)}
-            found += [one for fit, one in zip(left_out, rest, strict=True) if id(fit) in still]
+            still = _left_out(known, [*state.near, *found], few=True)
+            found += [inside(fit, state.target.density) for fit in still]
         return Piloted(tuple(found), gradients, evaluations)
 
     def that_count(
@@ -437,12 +440,11 @@ def _heavy(known: Sequence[LocalFit], fits: Sequence[LocalFit]) -> list[LocalFit
     return [fit for fit in known if fit.log_evidence > floor]
 
 
-def _left_out(
-    known: Sequence[LocalFit], fits: Sequence[LocalFit], *, few: bool
-) -> list[LocalFit]:  # fmt: skip
-    """Known modes that no fit of a pilot encloses. Where a chain moves between modes, one fit
-    encloses many. Of few, one that is but wider than the fit in its place is measured, and so are
-    those on a ridge.
+def _left_out(known: Sequence[LocalFit], fits: Sequence[LocalFit], *, few: bool) -> list[LocalFit]:
+    """Known modes that no fit of a pilot encloses.
+
+    Where a chain moves between modes, its fit encloses many. Of a few modes, one at the place of a
+    fit is measured, also if it is wider than that, and one on a ridge is, too.
     """
     alone = [fit for fit in known if not any(encloses(one, fit) for one in fits)]
     return [fit for fit in alone if not few or _is_apart(fit, fits)]

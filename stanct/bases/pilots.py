@@ -24,7 +24,7 @@ from stanct.engines import embedded
 from stanct.engines.embedded import Nuts
 from stanct.path.bridge import bridge_log_z
 from stanct.path.gaussian import GaussianBase, gaussian_moments, mixture_moments
-from stanct.targets.integrable import Endless, endless, held_places, logarithms
+from stanct.targets.integrable import Endless, endless_of
 from stanct.targets.program_target import ProgramTarget
 
 WARMUP, DRAWS = 300, 300
@@ -162,13 +162,10 @@ def needless(
 
 def without_end(target: ProgramTarget, fits: Sequence[LocalFit]) -> Endless:
     """What lines through points of fits tell of mass without an end."""
-    density, names = target.density, target.density.unconstrained_names
+    density = target.density
     points = np.concatenate([fit.points for fit in fits])
     points = points[np.isfinite(density.log_densities(points))]
-    return endless(
-        density, names, points, np.zeros(len(points)), logs=logarithms(target.program, names),
-        held=held_places(target.program, names),
-    )  # fmt: skip
+    return endless_of(target.program, density, points, np.zeros(len(points)))
 
 
 def most_pilots(dimension: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -97,10 +96,7 @@ def report_page(run: Run, names: Names = None) -> HtmlPage:
         data_words=_data_words(run),
         evidence=evidence,
         answer=_answer(evidence),
-        checks=[
-            replace(check, name=check.title)
-            for check in (*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed))
-        ],
+        checks=[*failures(run.diagnostics), *(c for c in run.diagnostics if c.passed)],
         verdict=run.verdict,
         searched=searched(run) if run.has_posterior else "",
         remedies=remedies(run.diagnostics),

@@ -17,7 +17,7 @@ from stanct.engines.embedded import DrawBlock
 from stanct.runs.diagnostics import beyond_checks
 from stanct.runs.evidence_run import EvidenceRun
 from stanct.runs.run import Run
-from stanct.targets.integrable import endless, held_places, logarithms, logits
+from stanct.targets.integrable import endless_of, held_places, logarithms, logits
 from stanct.targets.program_target import ProgramTarget
 from stanct.targets.protocols import SampledTarget
 from stanct.targets.rounding import every
@@ -49,9 +49,7 @@ def endless_along(
     target: ProgramTarget, x: Array, log_weights: Array, ledger: Ledger, *, by_gradients: bool
 ) -> list[str]:
     """Names of coordinates along which draws x, shape (n, D), tell that the mass has no end."""
-    density, names = target.density, target.density.unconstrained_names
-    logs, held = logarithms(target.program, names), held_places(target.program, names)
-    found = endless(density, names, x, log_weights, logs=logs, held=held, by_gradients=by_gradients)
+    found = endless_of(target.program, target.density, x, log_weights, by_gradients=by_gradients)
     ledger.gradients += found.gradients
     ledger.evaluations += found.evaluations
     if found.along or not by_gradients:

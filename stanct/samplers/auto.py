@@ -146,7 +146,8 @@ class Auto(Method[TemperedRun]):
             job = replace(job, plan=replace(job.plan, draws=few, target_se=None, enough=None))
         with named_endless(job.ledger):
             refuse_huge(job.target, start.base)
-        step = _shallow(_choice(job, start), start) if is_endless else _choice(job, start)
+        step = _choice(job, start)
+        step = _shallow(step, start) if is_endless else step
         steps: list[dict[str, Any]] = []
         kept: TemperedRun | None = None
         while True:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Container, Sequence
 
 from stanct.common.errors import ProgramError
-from stanct.stan.nodes import Statement
+from stanct.stan.nodes import Assign, Statement
 from stanct.stan.rewrite import Edit, apply
 from stanct.stan.source import SourceText
 from stanct.stan.syntax import Syntax, free_prefix, walk
@@ -100,13 +100,16 @@ def _mixing(syntax: Syntax) -> set[str]:
 
 
 def _recurs(syntax: Syntax, body: Sequence[Statement], mixing: Container[str]) -> bool:
-    """Whether a sum over components goes into its own terms, in a loop."""
+    """Whether a sum over components goes into its own terms, other than as the sum so far."""
     inputs, sums = defaultdict[str, set[str]](set), list[tuple[str, set[str]]]()
     for statement in walk(body):
         for name, value in syntax.assigned(statement):
             inputs[name].update(syntax.names(value))
-            calls = syntax.calls(value, mixing.__contains__)
-            sums += [(name, {*syntax.names(syntax.inside(call + 1))}) for call in calls]
+            so_far = syntax.words(statement.left) if isinstance(statement, Assign) else []
+            for call in syntax.calls(value, mixing.__contains__):
+                terms = syntax.split(syntax.inside(call + 1))
+                own = [syntax.names(one) for one in terms if syntax.words(one) != so_far]
+                sums.append((name, set[str]().union(*own)))
     for name, reached in sums:
         before = 0
         while len(reached) > before:

@@ -157,6 +157,17 @@ class _Space:
         return np.where(inside & (least < values) & (values < HUGE), values, -np.inf)
 
 
+def endless_of(
+    program: Program, density: Density, x: Array, log_weights: Array, *, by_gradients: bool = True
+) -> Endless:
+    """`endless`, with what the program tells of its coordinates."""
+    names = density.unconstrained_names
+    return endless(
+        density, names, x, log_weights, logs=logarithms(program, names),
+        held=held_places(program, names), by_gradients=by_gradients,
+    )  # fmt: skip
+
+
 def endless(
     density: Density,
     names: Sequence[str],
